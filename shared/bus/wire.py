@@ -1,0 +1,186 @@
+"""Bytes and headers: how messages, answers and errors look on the wire.
+
+Owns the header names. Every decode validates; what cannot be decoded is Malformed and never shows its input.
+Read next: shared/bus/context.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from shared import subjects
+from shared.envelope import CONTENT_TYPE, Envelope
+from shared.errors import Cause as FieldCause
+from shared.errors import GpubusError, Malformed, PermissionDenied, from_dict
+from shared.messages.base import Command, Fact, Message, Query, Report, Telemetry
+from shared.telemetry.tracing import Cause, current_cause
+
+MESSAGE_ID = "x-gpubus-id"
+"""Identity of a message that has no envelope of its own, or (redrives) another one than its envelope says."""
+CORRELATION = "x-gpubus-correlation-id"
+CAUSATION = "x-gpubus-causation-id"
+TRACEPARENT = "traceparent"
+ERROR = "x-gpubus-error"
+"""On an answer: the code; the body is then GpubusError.to_dict()."""
+TIMEOUT_MS = "x-gpubus-timeout-ms"
+"""On a request: how long the caller will wait."""
+REPLY_TO = "x-gpubus-reply-to"
+"""On a stored command: the inbox for the answer."""
+VERB = "x-gpubus-verb"
+CONTENT = "content-type"
+JSON_TYPE = "application/json"
+
+M = TypeVar("M", bound=Message)
+B = TypeVar("B", bound=BaseModel)
+
+_MAX_CAUSES = 16
+
+
+def encode(message: Message) -> bytes:
+    """A message's JSON, camelCase."""
+    return message.model_dump_json(by_alias=True).encode()
+
+
+def decode(cls: type[B], data: bytes) -> B:
+    """The reverse.
+
+    Raises:
+        Malformed: not JSON, or not this shape.
+    """
+    try:
+        return cls.model_validate_json(data)
+    except ValidationError as error:
+        raise _malformed(cls, error) from None
+
+
+def decode_batch(cls: type[M], data: bytes) -> list[M]:
+    """One telemetry message or a JSON array of them."""
+    if data[:1] != b"[":
+        return [decode(cls, data)]
+    try:
+        items = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise Malformed(f"{cls.__name__}: not JSON") from None
+    return [from_json(cls, item) for item in items]
+
+
+def from_json(cls: type[M], body: Any) -> M:
+    """A message from decoded JSON.
+
+    Raises:
+        Malformed: not this shape.
+    """
+    try:
+        return cls.model_validate(body)
+    except ValidationError as error:
+        raise _malformed(cls, error) from None
+
+
+def seal(
+    message: Fact | Command | Report,
+    *,
+    message_id: str,
+    source: str,
+    type_name: str,
+    moment: datetime,
+    cause: Cause,
+    resource_version: int = 0,
+    epoch: str = "",
+) -> bytes:
+    """A message in its envelope."""
+    envelope = Envelope(
+        id=message_id,
+        source=source,
+        type=type_name,
+        subject=f"{type_name.split('.')[1]}/{message.scope}/{message.key}",
+        time=moment,
+        correlationid=cause.correlation_id,
+        causationid=cause.causation_id,
+        resourceversion=str(resource_version) if resource_version else "",
+        epoch=epoch,
+        traceparent=cause.traceparent,
+        data=message.model_dump(by_alias=True, mode="json"),
+    )
+    return envelope.model_dump_json().encode()
+
+
+def unseal(cls: type[M], data: bytes) -> tuple[Envelope, M]:
+    """An envelope and the message in it.
+
+    Raises:
+        Malformed: either of them has another shape.
+    """
+    envelope = decode(Envelope, data)
+    return envelope, from_json(cls, envelope.data)
+
+
+def check_sender(message: Message, subject: str) -> None:
+    """A node or service may only speak for itself: the body must name the one that its subject (and so NATS) allowed.
+
+    Raises:
+        PermissionDenied: it names another.
+    """
+    if isinstance(message, Report):
+        claimed, allowed = message.node, subjects.tail(subject)[0]
+    elif isinstance(message, Telemetry):
+        claimed, allowed = message.source, subjects.decode(subject.rpartition(".")[2])
+    elif isinstance(message, Query) and message.PER_NODE != "no":
+        claimed, allowed = message.key, subjects.tail(subject)[0]
+    else:
+        return
+    if claimed != allowed:
+        raise PermissionDenied(
+            f"{type(message).__name__} speaks for another than {allowed!r}, whose subject it came on"
+        )
+
+
+def request_headers(timeout: float) -> dict[str, str]:
+    """Correlation, trace and patience of a request."""
+    cause = current_cause()
+    named = {CORRELATION: cause.correlation_id, CAUSATION: cause.causation_id, TRACEPARENT: cause.traceparent}
+    return {TIMEOUT_MS: str(int(timeout * 1000)), **{key: value for key, value in named.items() if value}}
+
+
+def envelope_headers(cause: Cause, message_id: str) -> dict[str, str]:
+    """Headers of a stored message: deduplication, content type and the trace for tools that read headers only."""
+    headers = {"Nats-Msg-Id": message_id, CONTENT: CONTENT_TYPE}
+    return {**headers, TRACEPARENT: cause.traceparent} if cause.traceparent else headers
+
+
+def answer(result: Message | Mapping[str, Any] | None) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a successful answer; None is an empty object."""
+    if isinstance(result, Message):
+        return encode(result), {CONTENT: JSON_TYPE}
+    return orjson.dumps(dict(result or {})), {CONTENT: JSON_TYPE}
+
+
+def error_answer(error: GpubusError) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a refusal or failure."""
+    return orjson.dumps(error.to_dict(), default=str), {CONTENT: JSON_TYPE, ERROR: error.code.value}
+
+
+def raise_answered(headers: Mapping[str, str] | None, data: bytes) -> None:
+    """Raise the error that an answer carries, if it does.
+
+    Raises:
+        GpubusError: what the other side answered.
+    """
+    if headers is None or ERROR not in headers:
+        return
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        body = {"code": headers[ERROR], "message": "the answer's body is not JSON"}
+    raise from_dict(body)
+
+
+def _malformed(cls: type[BaseModel], error: ValidationError) -> Malformed:
+    found = error.errors(include_input=False, include_url=False, include_context=False)[:_MAX_CAUSES]
+    causes = tuple(FieldCause(".".join(str(part) for part in item["loc"]), item["msg"]) for item in found)
+    first = f"{causes[0].field}: {causes[0].message}" if causes else "unknown"
+    return Malformed(f"not a {cls.__name__}: {first}", causes)

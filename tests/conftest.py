@@ -1,0 +1,53 @@
+"""Markers by folder, no network in unit tests, and the real servers as session fixtures.
+
+Nothing here is importable by tests; shared code lives in tests/support. Read next: tests/support/servers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_socket import disable_socket
+
+from tests.support.servers import NatsServer, RedisServer
+
+_HERE = Path(__file__).parent
+
+
+def _level(item: pytest.Item) -> str:
+    path = item.path
+    return path.relative_to(_HERE).parts[0] if path.is_relative_to(_HERE) else ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test's level is its folder."""
+    for item in items:
+        level = _level(item)
+        if level in {"integration", "e2e"}:
+            item.add_marker(getattr(pytest.mark, level))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Unit tests see no network; pytest-socket lifts the ban at teardown."""
+    if _level(item) == "unit":
+        disable_socket(allow_unix_socket=True)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis for the session; a test that kills it must start it again. `redis_server.flush()` empties it."""
+    server = RedisServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """One nats-server (JetStream on) for the session; a test that kills it must start it again."""
+    server = NatsServer()
+    server.start()
+    yield server
+    server.close()
