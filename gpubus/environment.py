@@ -25,7 +25,9 @@ def inherited() -> dict[str, str]:
     """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}  # noqa: TID251 - as above
     kept.update({k: v for k, v in _LEAN.items() if k not in kept})
-    kept["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(code_root()), *kept.get("PYTHONPATH", "").split(os.pathsep)]))
+    kept["PYTHONPATH"] = os.pathsep.join(
+        dict.fromkeys([str(code_root()), *kept.get("PYTHONPATH", "").split(os.pathsep)])
+    )
     return kept
 
 

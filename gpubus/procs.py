@@ -10,11 +10,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-
-from shared.clock import SystemClock
 
 _PROC = Path("/proc")
 
@@ -112,21 +109,3 @@ class Process:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 pass
-
-
-def end(processes: Iterable[Process], patience: float) -> list[str]:
-    """SIGTERM all, wait up to `patience` seconds, SIGKILL the rest; the names that had to be killed."""
-    clock = SystemClock()
-    targets = list(processes)
-    for target in targets:
-        target.send(signal.SIGTERM)
-        target.send(signal.SIGCONT)
-    deadline = clock.monotonic() + patience
-    while any(target.alive() for target in targets) and clock.monotonic() < deadline:
-        pause(0.02)
-    late = [target for target in targets if target.alive()]
-    for target in late:
-        target.send(signal.SIGKILL)
-    while any(target.alive() for target in late):
-        pause(0.02)
-    return [target.name for target in late]

@@ -77,9 +77,7 @@ class Supervisor:
         for child in self._children.values():
             child.reap()
             self._notes += child.take_notes()
-            if child.state is State.WAITING and all(self._ready(name) for name in child.plan.after):
-                child.start()
-            elif child.state is State.BACKOFF and child.due():
+            if self._may_start(child):
                 child.start()
             elif child.state is State.STARTING:
                 child.probe()
@@ -87,6 +85,11 @@ class Supervisor:
         if self._clock.monotonic() >= self._next_logs:
             self._next_logs = self._clock.monotonic() + _LOOK_AFTER_LOGS
             rotate(self._where)
+
+    def _may_start(self, child: Child) -> bool:
+        if child.state is State.WAITING:
+            return all(self._ready(name) for name in child.plan.after)
+        return child.state is State.BACKOFF and child.due()
 
     def _ready(self, name: str) -> bool:
         child = self._children.get(name)

@@ -68,8 +68,8 @@ class Child:
         self._identity = identity(self.process.pid)
         self._since = rfc3339(self._clock.now())
         self._started = self._clock.monotonic()
-        self._was_ready = False
-        self.state = State.READY if self.plan.ready_by == "start" else State.STARTING
+        self._was_ready = self.plan.ready_by == "start"
+        self.state = State.READY if self._was_ready else State.STARTING
 
     def _settings(self) -> dict[str, str]:
         try:
@@ -165,5 +165,3 @@ class Child:
         """Signal it."""
         if self.process is not None:
             self.process.send_signal(number)
-
-

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from gpubus.datadir import DataDir, write
 from gpubus.procs import pause
-from gpubus.stack.pods import stop_pods
 from gpubus.stack.plan import STOP_PODS
+from gpubus.stack.pods import stop_pods
 from shared.clock import SystemClock
 
 

@@ -166,14 +166,15 @@ class BusClient:
         cls = type(report)
         message_id = f"{cls.SERVICE}.{cls.WHAT}.{report.node}.{report.incarnation}.{report.key}.{report.sequence}"
         cause = current_cause()
-        body = wire.seal(
-            report,
-            message_id=message_id,
+        around = wire.Seal(
+            id=message_id,
             source=f"/nodes/{report.node}/{cls.SERVICE}",
-            type_name=type_name(cls),
-            moment=self._clock.now(),
+            type=type_name(cls),
+            about=f"{cls.SERVICE}/{report.node}/{report.key}",
+            time=self._clock.now(),
             cause=cause,
         )
+        body = wire.seal(wire.encode(report), around)
         subject = subjects.report(cls, report.node, report.key)
         await jetstream.publish(
             self.connection, subject, body, wire.envelope_headers(cause, message_id), timeout=timeout

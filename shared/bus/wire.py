@@ -7,6 +7,7 @@ Read next: shared/bus/context.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from shared import subjects
 from shared.envelope import CONTENT_TYPE, Envelope
 from shared.errors import Cause as FieldCause
 from shared.errors import GpubusError, Malformed, PermissionDenied, from_dict
-from shared.messages.base import Command, Fact, Message, Query, Report, Telemetry
+from shared.messages.base import Message, Query, Report, Telemetry
 from shared.telemetry.tracing import Cause, current_cause
 
 MESSAGE_ID = "x-gpubus-id"
@@ -31,6 +32,8 @@ TIMEOUT_MS = "x-gpubus-timeout-ms"
 """On a request: how long the caller will wait."""
 REPLY_TO = "x-gpubus-reply-to"
 """On a stored command: the inbox for the answer."""
+ORIGINAL_SUBJECT = "x-gpubus-subject"
+"""On a redrive: the subject the message was first published on."""
 VERB = "x-gpubus-verb"
 CONTENT = "content-type"
 JSON_TYPE = "application/json"
@@ -81,32 +84,39 @@ def from_json(cls: type[M], body: Any) -> M:
         raise _malformed(cls, error) from None
 
 
-def seal(
-    message: Fact | Command | Report,
-    *,
-    message_id: str,
-    source: str,
-    type_name: str,
-    moment: datetime,
-    cause: Cause,
-    resource_version: int = 0,
-    epoch: str = "",
-) -> bytes:
-    """A message in its envelope."""
-    envelope = Envelope(
-        id=message_id,
-        source=source,
-        type=type_name,
-        subject=f"{type_name.split('.')[1]}/{message.scope}/{message.key}",
-        time=moment,
-        correlationid=cause.correlation_id,
-        causationid=cause.causation_id,
-        resourceversion=str(resource_version) if resource_version else "",
-        epoch=epoch,
-        traceparent=cause.traceparent,
-        data=message.model_dump(by_alias=True, mode="json"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """What the envelope says around a message; the fields of shared/envelope.py."""
+
+    id: str
+    source: str
+    type: str
+    about: str
+    time: datetime
+    cause: Cause
+    resource_version: int = 0
+    epoch: str = ""
+
+
+def seal(data: bytes, around: Seal) -> bytes:
+    """A message's JSON in its envelope."""
+    return orjson.dumps(
+        {
+            "specversion": "1.0",
+            "id": around.id,
+            "source": around.source,
+            "type": around.type,
+            "subject": around.about,
+            "time": around.time,
+            "datacontenttype": JSON_TYPE,
+            "correlationid": around.cause.correlation_id,
+            "causationid": around.cause.causation_id,
+            "resourceversion": str(around.resource_version) if around.resource_version else "",
+            "epoch": around.epoch,
+            "traceparent": around.cause.traceparent,
+            "data": orjson.Fragment(data),
+        }
     )
-    return envelope.model_dump_json().encode()
 
 
 def unseal(cls: type[M], data: bytes) -> tuple[Envelope, M]:

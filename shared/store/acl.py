@@ -21,7 +21,7 @@ _EXTRA_KINDS: Mapping[str, tuple[str, ...]] = {"scheduler": ("Devices",)}
 _EXTRA_KEYS: Mapping[str, tuple[str, ...]] = {"scheduler": (keys.ledger("*"),), "modelstore": (keys.manifest("*"),)}
 
 _COMMANDS = (
-    "ping", "hello", "select", "client|setname", "client|setinfo", "info", "time", "wait", "type", "exists", "ttl",
+    "ping", "hello", "select", "client|setname", "info", "time", "wait", "type", "exists", "ttl",
     "eval", "eval_ro", "evalsha", "evalsha_ro", "script|load", "multi", "exec",
     "hget", "hmget", "hgetall", "hset", "hdel", "del", "expire",
     "zadd", "zrem", "zrange", "zrevrange", "zremrangebyscore",

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from shared.errors import Transient
 from shared.store import log
 from shared.store.documents import Document, Snapshot
+from shared.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from shared.store.client import Store
@@ -28,6 +29,7 @@ _BLOCK_MS = 10_000
 """An idle cache asks this seldom; a change wakes it at once."""
 _PAGE = 500
 _PAUSE_SECONDS = 0.5
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,10 @@ class DocumentCache:
         while True:
             try:
                 self._load(await self._store.snapshot(self.kinds))
+                _log.info("cache_loaded", kinds=",".join(self.kinds), revision=self.revision, epoch=self.epoch)
                 await self._follow()
-            except Transient:
+            except Transient as error:
+                _log.warning("cache_interrupted", code=error.code.value, reason=error.message)
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def synced(self) -> None:

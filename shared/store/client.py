@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from typing import Any, Self
 
@@ -45,6 +46,8 @@ class StoreOptions:
     """Unpublished bytes of one service; ordinary commits stop at four fifths of it."""
     commit_seconds: float = 5.0
     """How long a commit without an answer is tried again before its caller is told that the outcome is unknown."""
+    wait_replicas: int = 0
+    """Replicas that must have a commit before it is answered; 1 with a replicated Redis (and min-replicas-to-write 1)."""
     log_keep_us: int = 600_000_000
     log_max: int = 100_000
 
@@ -89,6 +92,11 @@ class Store:
             await connection.close()
             raise
         return store
+
+    @property
+    def reachable(self) -> bool:
+        """Whether Redis answered the last time this process asked; for readiness."""
+        return self.connection.answering
 
     async def close(self) -> None:
         """Close every connection."""
@@ -230,11 +238,13 @@ class Store:
         """One attempt of a gated script, recovering a server that does not know it."""
         verb = "EVALSHA_RO" if name in READ_ONLY else "EVALSHA"
         call = (verb, GATED[name].sha, len(names), *names, *argv)
+        replicas = self.options.wait_replicas if name == "commit" else 0
+        send = partial(self.connection.confirmed, replicas) if replicas else self.connection.call
         try:
-            return await self.connection.call(*call)
+            return await send(*call)
         except NoScript:
             await self.recover()
-            return await self.connection.call(*call)
+            return await send(*call)
 
     async def _answered(
         self, name: str, names: Collection[str], argv: Collection[Any], unsure: Callable[[], None]

@@ -16,6 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from shared.errors import (
+    DeadlineExceeded,
     FailedPrecondition,
     GpubusError,
     PermissionDenied,
@@ -31,6 +32,7 @@ ANSWER_SECONDS = 5.0
 READ_PAUSES = (0.05, 0.2, 0.5, 1.0)
 """Seconds between attempts of a read; a restart of the embedded server takes about 20 ms."""
 _CONNECT_SECONDS = 2.0
+_REPLICA_MS = 1000
 _AT_ONCE = 64
 """Commands in flight from one process; more wait here rather than open more connections."""
 
@@ -97,6 +99,7 @@ class Connection:
         common: dict[str, Any] = {
             "protocol": 2,
             "client_name": name,
+            "driver_info": None,  # CLIENT SETINFO is unknown before 7.2, and so is the right to it
             "retry": Retry(NoBackoff(), 0),
             "socket_connect_timeout": _CONNECT_SECONDS,
             "socket_keepalive": True,
@@ -105,12 +108,35 @@ class Connection:
         # A blocking read waits as long as it asked to; a dead peer shows by the ordinary calls around it.
         self._waiting = Redis.from_url(url, socket_timeout=None, max_connections=4 * _AT_ONCE, **common)
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self.answering = True
+        """Whether the last command got an answer."""
 
     async def call(self, *args: Any) -> Any:
         """One command, one attempt."""
         async with self._turn:
-            with mapped():
-                return await _execute(self._redis, args)
+            try:
+                with mapped():
+                    answer = await _execute(self._redis, args)
+            except GpubusError as error:
+                self.answering = isinstance(error, NoScript) or not isinstance(error, Unavailable)
+                raise
+        self.answering = True
+        return answer
+
+    async def confirmed(self, replicas: int, *args: Any) -> Any:
+        """One command that writes, answered when as many replicas have it.
+
+        Raises:
+            DeadlineExceeded: the primary has it, too few replicas confirmed it.
+        """
+        async with self._turn, self.pinned() as ask:
+            answer = await ask(*args)
+            reached = await ask("WAIT", replicas, _REPLICA_MS)
+        if reached < replicas:
+            raise DeadlineExceeded(
+                f"written, but only {reached} of {replicas} replicas confirmed it; a failover may lose it"
+            )
+        return answer
 
     async def read(self, *args: Any) -> Any:
         """One command that changes nothing; tried again for about two seconds when the connection breaks."""

@@ -19,7 +19,7 @@ from shared.ids import new_uid
 from shared.messages.base import Fact
 from shared.resources.base import Resource, from_validation
 from shared.resources.kinds import Kind
-from shared.store.documents import Document
+from shared.store.documents import Document, Require
 from shared.store.names import metadata_causes
 from shared.store.patching import patched
 from shared.store.rules import Lookup, WriteRules
@@ -38,6 +38,7 @@ class Outcome:
     facts: tuple[Fact, ...] = ()
     unchanged: bool = False
     """The object is like that already: nothing is written and the revision stays."""
+    requires: tuple[Require, ...] = ()
 
 
 def prepare(request: WriteObject, kind: Kind, rules: WriteRules) -> Resource | None:
@@ -61,20 +62,21 @@ def prepare(request: WriteObject, kind: Kind, rules: WriteRules) -> Resource | N
     return defaulted
 
 
-def check_namespace(request: WriteObject, kind: Kind, namespace: Document | None) -> None:
-    """A namespaced object needs its namespace; nothing new comes into one that is being deleted.
+def check_namespace(request: WriteObject, kind: Kind, namespace: Document | None) -> tuple[Require, ...]:
+    """A namespaced object needs its namespace, as it was read; nothing new comes into one that is being deleted.
 
     Raises:
         NotFound: names the command that creates it. FailedPrecondition: it is being deleted.
     """
     if not kind.namespaced or request.verb != "create":
-        return
+        return ()
     name = request.namespace
     if namespace is None:
         sentence = f'namespace "{name}" not found; create it with: kubectl create namespace {name}'
         raise NotFound(sentence, (), {"kind": "Namespace", "name": name})
     if namespace.deleting:
         raise FailedPrecondition(f'namespace "{name}" is being deleted; nothing new can be created in it')
+    return (Require.revision("Namespace", "", name, namespace.revision),)
 
 
 def present(request: WriteObject, kind: Kind, current: Document | None) -> Document:

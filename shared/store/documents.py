@@ -193,8 +193,8 @@ class Commit:
 
     `facts` and `commands` go to the owner's outbox. A fact speaks with the revision of the last document unless
     wrapped in `About`. `release` marks commits that free things: they may use the last fifth of the outbox and
-    pass when memory is full. `deadline_us` is Redis time. `epoch` is that of the state the decision was made on;
-    the store's current one when left out.
+    pass when memory is full. `deadline_us` is Redis time. `epoch` is that of the state the decision was made on
+    (`snapshot.epoch`, `cache.epoch`); the store's current one when left out.
     """
 
     puts: Sequence[Put] = ()

@@ -18,7 +18,7 @@ from shared.errors import GpubusError, NotFound, Permanent, Raced, Unimplemented
 from shared.resources.kinds import KINDS, Kind
 from shared.store import decisions
 from shared.store.decisions import Outcome
-from shared.store.documents import Commit, Committed, Delete, Document, InboxMark, Put, Require
+from shared.store.documents import Commit, Committed, Delete, Document, InboxMark, Put
 from shared.store.rules import WriteRules
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ObjectWriter:
         for attempt in range(_ATTEMPTS):
             outcome = await self._decide(request, kind, rules)
             try:
-                return await self._commit(request, kind, outcome)
+                return await self._commit(request, outcome)
             except Raced:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -88,18 +88,19 @@ class ObjectWriter:
         return kind, rules
 
     async def _decide(self, request: WriteObject, kind: Kind, rules: WriteRules) -> Outcome:
-        decision = decisions.prepare(request, kind, rules)
-        loaded = await self._load(request, kind, rules, decision)
-        decisions.check_namespace(request, kind, loaded.namespace)
+        new = decisions.prepare(request, kind, rules)
+        loaded = await self._load(request, kind, rules, new)
+        requires = decisions.check_namespace(request, kind, loaded.namespace)
         now = self._clock.now()
         if request.verb == "create":
-            return decisions.create(request, kind, rules, decision, loaded.current, loaded.lookup, now)
+            outcome = decisions.create(request, kind, rules, new, loaded.current, loaded.lookup, now)
+            return replace(outcome, requires=requires)
         current = decisions.present(request, kind, loaded.current)
         if request.verb == "delete":
             return decisions.delete(request, kind, rules, current, now)
         if request.verb == "status":
             return decisions.replace_status(request, kind, rules, current)
-        return decisions.replace(request, kind, rules, decision, current, loaded.lookup)
+        return decisions.replace(request, kind, rules, new, current, loaded.lookup)
 
     async def _load(self, request: WriteObject, kind: Kind, rules: WriteRules, new: Any) -> _Loaded:
         own = (request.kind, request.namespace, request.name)
@@ -109,17 +110,16 @@ class ObjectWriter:
         found = await self._store.get_many(wanted)
         return _Loaded(found[own], found.get(place), {key: found[key] for key in needed})
 
-    async def _commit(self, request: WriteObject, kind: Kind, outcome: Outcome) -> WriteAnswer:
+    async def _commit(self, request: WriteObject, outcome: Outcome) -> WriteAnswer:
         created = outcome.expect is None
         answer = WriteAnswer(object=outcome.shown, operation_id=request.operation_id, created=created)
         if request.dry_run or outcome.unchanged:
             return answer
         key = (request.kind, request.namespace, request.name)
-        place = (Require.exists("Namespace", "", request.namespace),) if created and kind.namespaced else ()
         commit = Commit(
             puts=(Put(*key, outcome.body, outcome.expect),) if outcome.body is not None else (),
             deletes=(Delete(*key, outcome.expect or 0),) if outcome.body is None else (),
-            requires=place,
+            requires=outcome.requires,
             facts=outcome.facts,
             release=request.verb == "delete" or outcome.body is None,
             deadline_us=request.deadline_us,

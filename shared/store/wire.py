@@ -130,7 +130,7 @@ def _mark(commit: Commit, origin: Origin, payloads: _Payloads) -> list[Any] | bo
     mark = commit.mark
     if mark is None:
         return False
-    answer = 0 if mark.answer is None else payloads.add(orjson.dumps(mark.answer))
+    answer = 0 if mark.answer is None else payloads.add(_json(mark.answer, "an answer"))
     return [keys.inbox_prefix(origin.service, mark.handler), mark.message_id, answer]
 
 
@@ -178,8 +178,15 @@ def _stored(put: Put, now: datetime) -> tuple[bytes, str, Mapping[str, str]]:
     metadata["name"] = put.name
     if put.namespace:
         metadata["namespace"] = put.namespace
-    body = orjson.dumps({**put.body, "metadata": metadata})
+    body = _json({**put.body, "metadata": metadata}, f"{put.kind} {put.name}")
     return body, metadata["uid"], metadata.get("labels") or {}
+
+
+def _json(value: Mapping[str, Any], what: str) -> bytes:
+    try:
+        return orjson.dumps(dict(value))
+    except orjson.JSONEncodeError as error:
+        raise InvalidArgument(f"{what} is no JSON: {error}") from error
 
 
 def _message(item: Fact | Command | About, payloads: _Payloads) -> dict[str, Any]:

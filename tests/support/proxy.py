@@ -6,7 +6,7 @@ Read next: tests/integration/store/test_lost_answers.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 LOOPBACK = "127.0.0.1"
@@ -18,6 +18,8 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self.port = 0
         self.lost = 0
+        self.on_loss: Callable[[], None] = lambda: None
+        """Called when the server has answered and nobody will hear it."""
         self._target = target_port
         self._marks: list[bytes] = []
         self._links: set[asyncio.StreamWriter] = set()
@@ -65,6 +67,7 @@ class Proxy:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event) -> None:
         while data := await reader.read(1 << 20):
             if muted.is_set():
+                self.on_loss()
                 break
             writer.write(data)
             await writer.drain()

@@ -24,6 +24,7 @@ local WANT = {HSET = 'hash', HDEL = 'hash', ZADD = 'zset', ZREM = 'zset', XADD =
 local plan, types, granted, seen = {}, {}, {}, {}
 local first, given = 0, 0 -- the first revision of this commit and how many it takes
 local logged_last = '0' -- the revision of the log's last entry
+local keep_from, keep_count = 0, 1 -- what of the log stays
 
 local function num(x) return string.format('%.0f', x) end
 
@@ -51,7 +52,12 @@ end
 
 local function add(command, key, ...)
   allowed(command, key)
-  plan[#plan + 1] = {command, key, ...}
+  local step = {command, key, ...}
+  for i = 1, select('#', ...) + 2 do
+    local kind = type(step[i])
+    if kind ~= 'string' and kind ~= 'number' then refuse('malformed', 'detail', 'an argument of ' .. command .. ' is missing') end
+  end
+  plan[#plan + 1] = step
 end
 
 local function payload(position)
@@ -182,6 +188,7 @@ local function plan_documents()
   for i, d in ipairs(h.deletes) do plan_delete(d, first + #h.puts + i - 1) end
   add('HSET', meta, 'logged', logged_last)
   allowed('XTRIM', log)
+  keep_from, keep_count = now - h.log[1], math.max(h.log[2], 1)
 end
 
 local function plan_counters()
@@ -271,10 +278,9 @@ local function prepare()
 end
 
 local function trim_log()
-  local oldest = num(now - h.log[1])
-  if redis.call('XTRIM', log, 'MINID', oldest) > 0 then redis.call('HSET', meta, 'log_floor', num(now - h.log[1] - 1)) end
-  if redis.call('XLEN', log) > h.log[2] then
-    redis.call('XTRIM', log, 'MAXLEN', h.log[2])
+  if redis.call('XTRIM', log, 'MINID', num(keep_from)) > 0 then redis.call('HSET', meta, 'log_floor', num(keep_from - 1)) end
+  if redis.call('XLEN', log) > keep_count then
+    redis.call('XTRIM', log, 'MAXLEN', keep_count)
     local id = redis.call('XRANGE', log, '-', '+', 'COUNT', 1)[1][1]
     redis.call('HSET', meta, 'log_floor', num(tonumber(string.match(id, '^%d+')) - 1))
   end

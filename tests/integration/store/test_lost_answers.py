@@ -119,3 +119,25 @@ async def test_a_cancelled_commit_does_not_disturb_the_next(server, connect) -> 
 
     assert (await store.read_hash(NODE))["other"] == "5"
     await eventually(server.answers)
+
+
+async def test_a_server_killed_between_commit_and_answer_makes_it_once(own_server, connect) -> None:
+    async with proxied(own_server.port) as proxy:
+        store = await connect(own_server, url=f"redis://127.0.0.1:{proxy.port}/0")
+        before = store.epoch
+
+        def crash() -> None:
+            own_server.kill()
+            own_server.start()
+
+        proxy.on_loss = crash
+        proxy.lose_answer_to(COMMIT)
+
+        done = await store.commit(Commit(puts=[new("a")], counters=[Counter(NODE, "cpu", 1)]))
+
+        assert store.epoch > before
+        found = await store.get("Workload", "default", "a")
+        assert found is not None
+        assert done.revisions == (found.revision,)
+        assert await store.read_hash(NODE) == {"cpu": "1"}
+        await store.close()
