@@ -77,7 +77,8 @@ class Delivery:
         """
         if self._broken is not None:
             raise self._broken
-        return await self.bound.call(self._body, self.context)
+        self.answer = await self.bound.call(self._body, self.context)
+        return self.answer
 
     async def judged(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Run `work`, renewing the acknowledgement every second, then settle by what came out."""
@@ -111,19 +112,15 @@ class Delivery:
 
     async def _respond(self, judgement: Judgement) -> None:
         inbox = (self.raw.headers or {}).get(wire.REPLY_TO, "")
-        if not self.bound.spec.answers or not inbox:
+        if self.bound.spec.message is not UserCommand or not inbox:
             return
-        if not inbox.startswith(f"{self._inbox()}."):
+        principal, _ = subjects.tail(self.subject)
+        if not inbox.startswith(f"{subjects.inbox(principal)}."):
             log.warning("answer_refused", handler=self.bound.spec.handler, reason="ReplyToIsNotTheSenders")
             return
         body, headers = wire.error_answer(judgement.error) if judgement.error else wire.answer(self.answer)
-        await guarded(
-            "answer_lost", send(self.connection, inbox, body, headers | {wire.CAUSATION: self.context.message_id})
-        )
-
-    def _inbox(self) -> str:
-        scope = subjects.tail(self.subject)[0] if self.bound.spec.message is UserCommand else ""
-        return subjects.inbox(scope) if scope else subjects.inbox(self.service)
+        headers |= {wire.CAUSATION: self.context.message_id}
+        await guarded("answer_lost", send(self.connection, inbox, body, headers))
 
     def _open(self, headers: Mapping[str, str]) -> MessageContext:
         message = self.bound.spec.message
@@ -185,20 +182,20 @@ class Delivery:
     @contextmanager
     def _renewed(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
         renewing: set[asyncio.Task[None]] = set()
 
         def renew() -> None:
-            nonlocal timer
             task = loop.create_task(guarded("renew_lost", self.raw.in_progress()))
             renewing.add(task)
             task.add_done_callback(renewing.discard)
-            timer = loop.call_later(RENEW_SECONDS, renew)
+            timers[:] = [loop.call_later(RENEW_SECONDS, renew)]
 
-        timer = loop.call_later(RENEW_SECONDS, renew)
+        timers.append(loop.call_later(RENEW_SECONDS, renew))
         try:
             yield
         finally:
-            timer.cancel()
+            timers[0].cancel()
 
 
 def _number(text: str) -> int:

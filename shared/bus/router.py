@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from shared import subjects
 from shared.bus.context import MessageContext, UserCommand
@@ -133,7 +133,7 @@ class Router:
             for spec in getattr(member, _MARK, ()):
                 if any(known.spec.handler == spec.handler for known in self.bound):
                     raise ValueError(f"{self.service} has two handlers called {spec.handler}")
-                self.bound.append(Bound(spec, member))
+                self.bound.append(Bound(spec, cast("Call", member)))
 
     def consumers(self) -> frozenset[tuple[type[Message], str]]:
         """(message class, stable id), to compare with the catalogue."""

@@ -13,7 +13,9 @@ from shared.errors import (
     Raced,
     ResourceExhausted,
     TooLarge,
+    Unavailable,
 )
+from shared.resources.core import Namespace
 from shared.store import keys
 from shared.store.client import Store
 from shared.store.documents import (
@@ -308,3 +310,32 @@ async def test_blobs_are_kept_as_they_are(store: Store) -> None:
     assert await store.read_blob(keys.manifest("sha256:1")) == b"\x00\xff"
     await store.delete_blob(keys.manifest("sha256:1"))
     assert await store.read_blob(keys.manifest("sha256:1")) is None
+
+
+async def test_what_is_no_json_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidArgument):
+        await store.commit(Commit(puts=[new("a", number=2**70)]))
+    with pytest.raises(InvalidArgument):
+        await store.commit(Commit(mark=InboxMark("h", "m", {"when": object()})))
+
+
+async def test_a_stored_document_that_cannot_be_read_says_so(store: Store) -> None:
+    await store.commit(Commit(puts=[Put("Namespace", "", "a", {"spec": "text"}, None)]))
+    found = await store.get("Namespace", "", "a")
+    assert found is not None
+
+    with pytest.raises(FailedPrecondition, match="Namespace /a"):
+        found.read(Namespace)
+
+
+async def test_whether_the_server_answers_is_known(own_server, connect) -> None:
+    store = await connect(own_server, commit_seconds=0.0)
+    assert store.reachable
+    own_server.kill()
+    with pytest.raises((DeadlineExceeded, Unavailable)):
+        await store.commit(Commit(puts=[new("a")]))
+    assert not store.reachable
+
+    own_server.start()
+    await store.time_us()
+    assert store.reachable
