@@ -17,6 +17,9 @@ class ClaimAnswer(Message):
 
     accepted: bool
     reason: str = ""
+    message: str = ""
+    epoch: str = Field(default="", description="The store's epoch; a new one may have forgotten the last report.")
+    observed_sequence: int = Field(default=0, description="The newest report of this incarnation that is stored.")
 
 
 class ClaimNode(Query):
@@ -30,6 +33,10 @@ class ClaimNode(Query):
     machine_id: str
     boot_id: str
     incarnation: str
+    previous: str = Field(
+        default="",
+        description="The incarnation that this agent's data dir held before, known only to who holds its lock: proof that its agent is gone.",
+    )
 
 
 class DesiredQuery(Query):
@@ -219,6 +226,7 @@ class Heartbeat(Telemetry):
     WHAT: ClassVar[str] = "heartbeat"
     incarnation: str
     sequence: int = 0
+    nodes: dict[str, str] = Field(default_factory=dict, description="Only from source `fleet`: every simulated node and its incarnation.")
 
 
 class ModelProgress(Telemetry):

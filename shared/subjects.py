@@ -20,12 +20,14 @@ STREAM_REPORTS = "REPORTS"
 STREAM_COMMANDS = "COMMANDS"
 STREAM_DEAD_LETTERS = "DEADLETTERS"
 
-_PLAIN = re.compile(r"[a-z0-9-]", re.ASCII)
+_PLAIN = re.compile(r"[a-z0-9-]+", re.ASCII)
 _ESCAPE = re.compile(r"_([0-9a-f]{2})", re.ASCII)
 
 
 def encode(token: str) -> str:
     """Any text as one token: `[a-z0-9-]` stay, every other byte becomes `_` and two hex digits; empty becomes `_`."""
+    if _PLAIN.fullmatch(token):
+        return token
     if token in {"", CLUSTER_SCOPE}:
         return CLUSTER_SCOPE
     return "".join(ch if _PLAIN.fullmatch(ch) else "".join(f"_{b:02x}" for b in ch.encode()) for ch in token)

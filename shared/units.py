@@ -61,7 +61,7 @@ def parse_milli(text: str) -> int:
     value = parse_quantity(text)
     if value < 0:
         raise QuantityError(f"{text} is negative", malformed=False)
-    return -(-(value * 1000) // 1)
+    return int(-(-(value * 1000) // 1))
 
 
 def format_bytes(count: int) -> str:

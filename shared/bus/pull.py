@@ -59,6 +59,10 @@ class DurablePull:
         """
         assert batch == 1, "one message per pull and worker"
         patience = timeout or PULL_SECONDS
+        while not self._arrived.empty():  # answers to a request that was given up
+            late = self._arrived.get_nowait()
+            if late is not None and late.reply:
+                return [late]
         request = orjson.dumps({"batch": 1, "expires": int(patience * 1_000_000_000)})
         try:
             await self._connection.publish(self._request_subject, request, reply=self._inbox)
@@ -115,9 +119,9 @@ class BoundJetStream(JetStreamContext):
         super().__init__(connection)
         self._connection = connection
 
-    async def pull_subscribe(
+    async def pull_subscribe(  # type: ignore[override]
         self, subject: str, durable: str | None = None, stream: str | None = None, **_: Any
-    ) -> Any:  # type: ignore[override]
+    ) -> DurablePull:
         """A pull on an existing durable."""
         assert durable, f"no durable for {subject}"
         assert stream, f"no stream for {subject}"

@@ -114,6 +114,7 @@ class NodeStatus(Status):
     incarnation: str = Field(default="", description="The agent start that speaks for this node.")
     observed_sequence: int = 0
     runtimes: list[str] = Field(default_factory=list, description="Runtime drivers: process, simulated.")
+    agent_labels: list[str] = Field(default_factory=list, description="Label keys that the agent sets; users' labels are the others.")
 
 
 class Node(Resource):

@@ -73,7 +73,7 @@ def current_span_ids() -> dict[str, str]:
 
 @contextmanager
 def span(
-    operation: str, destination: str, attributes: Mapping[str, Any], *, traceparent: str = ""
+    operation: str, destination: str, attributes: Mapping[str, Any], traceparent: str = ""
 ) -> Iterator[trace.Span]:
     """One messaging span named `<operation> <destination>`.
 
