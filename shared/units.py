@@ -40,7 +40,7 @@ def parse_quantity(text: str) -> Fraction:
         value *= 1024 ** _BINARY[binary]
     else:
         power = int(exponent) if exponent else _DECIMAL[decimal or ""]
-        value = value * 10**power if power >= 0 else value / 10**-power
+        value *= Fraction(10) ** power
     if value > _INT64:
         raise QuantityError(f"{text} is over 9223372036854775807", malformed=False)
     return -value if sign == "-" else value

@@ -5,6 +5,7 @@ Must not hold any kind's business. Read next: shared/resources/kinds.py.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -151,8 +152,26 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def read_tolerant(model: type[R], body: Mapping[str, Any]) -> R:
-    """Read a stored document: fields this version does not know are ignored."""
-    return model.model_validate(body, extra="ignore")
+    """Read a stored document: fields this version does not know are ignored, open parts keep all of theirs.
+
+    pydantic's `extra="ignore"` argument would empty the open parts too, so unknown fields are cut out by their path.
+    """
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        unknown = [item["loc"] for item in error.errors(include_url=False) if item["type"] == "extra_forbidden"]
+        if not unknown:
+            raise
+        known = copy.deepcopy(dict(body))
+        for loc in unknown:
+            _cut(known, loc)
+        return model.model_validate(known)
+
+
+def _cut(body: Any, loc: Sequence[int | str]) -> None:
+    for part in loc[:-1]:
+        body = body[part]
+    body.pop(loc[-1], None)
 
 
 _SHAPE_ERRORS = ("extra_forbidden", "json_", "int_from_float", "finite_number", "date_from", "datetime_")

@@ -29,6 +29,7 @@ SPECIAL: dict[str, Any] = {
     "data": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== you@host",
     "finished": "Failed",
 }
+QUANTITIES = {"cpu", "ram", "limits", "requests", "allocatable", "total", "ceiling", "resourceUsage", "accelerator"}
 ONE_OF = {"ArtifactSource": "hugging_face", "StoreConnection": "managed"}
 
 
@@ -45,7 +46,8 @@ def sample(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _special(alias: str, annotation: Any) -> Any:
-    return SPECIAL.get(alias) if annotation is str or str in get_args(annotation) else None
+    plain = annotation is str or (str in get_args(annotation) and get_origin(annotation) not in {dict, list})
+    return SPECIAL.get(alias) if plain else None
 
 
 def _value(annotation: Any, name: str) -> Any:
@@ -73,5 +75,5 @@ def _scalar(annotation: Any, name: str) -> Any:
     if annotation is datetime:
         return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).isoformat().replace("+00:00", "Z")
     if annotation is str:
-        return "1" if name in {"cpu", "ram", "limits", "requests", "capacity", "allocatable", "total", "ceiling"} or "apacity" in name or "ize" in name or "torage" in name else "a"
+        return "1" if name in QUANTITIES or "apacity" in name or "ize" in name or "torage" in name else "a"
     return "a"

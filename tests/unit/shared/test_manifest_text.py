@@ -5,7 +5,7 @@ import time
 import pytest
 
 from shared.errors import InvalidArgument, Malformed, TooLarge
-from shared.manifest import MAX_NODES, load_documents, load_json, load_one
+from shared.manifest_text import MAX_NODES, load_documents, load_json, load_one
 
 
 def body(text):
