@@ -44,3 +44,13 @@ def parse(text: str) -> dict[str, str]:
         if mark and not name.startswith("#"):
             found[name.strip()] = value.strip().strip("'")
     return found
+
+
+_OWN = frozenset(
+    {"GPUBUS_URL", "GPUBUS_TOKEN", "GPUBUS_DATA_DIR", "GPUBUS_DURABLE", "GPUBUS_INSTANCE", "GPUBUS_HEALTH_PORT"}
+)
+
+
+def settings_for_services() -> dict[str, str]:
+    """Settings in the caller's environment that are meant for services, such as GPUBUS_LOG_LEVEL or GPUBUS_TRACES."""
+    return {k: v for k, v in os.environ.items() if k.startswith(PREFIX) and k not in _OWN}  # noqa: TID251 - as above

@@ -79,12 +79,18 @@ class Supervisor:
             self._notes += child.take_notes()
             if self._may_start(child):
                 child.start()
-            elif child.state is State.STARTING:
-                child.probe()
+            elif child.state is State.STARTING and child.probe() and child.starts > 1:
+                self._run_again(child.plan.name)
         self._judge()
         if self._clock.monotonic() >= self._next_logs:
             self._next_logs = self._clock.monotonic() + _LOOK_AFTER_LOGS
             rotate(self._where)
+
+    def _run_again(self, server: str) -> None:
+        """A server came back, perhaps with an older store: what runs once after it runs again (declaring streams)."""
+        for child in self._children.values():
+            if child.state is State.DONE and server in child.plan.after:
+                child.state = State.WAITING
 
     def _may_start(self, child: Child) -> bool:
         if child.state is State.WAITING:
@@ -108,6 +114,8 @@ class Supervisor:
                 self._stop = True
 
     def _patience(self) -> float:
+        if any(self._may_start(child) for child in self._children.values()):
+            return 0.0
         states = {child.state for child in self._children.values()}
         if State.STARTING in states:
             return _PROBE_EVERY

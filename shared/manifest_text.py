@@ -321,7 +321,9 @@ class _Reader:
         if _FLOAT.fullmatch(text):
             return self._float(text, line)
         if _AMBIGUOUS.fullmatch(text):
-            raise self._error(line, "is read as a boolean, number or date by some and as text by others; put it in quotes")
+            raise self._error(
+                line, "is read as a boolean, number or date by some and as text by others; put it in quotes"
+            )
         return text
 
     def _integer(self, text: str, line: int) -> int:

@@ -33,9 +33,9 @@ class ClaimNode(Query):
     machine_id: str
     boot_id: str
     incarnation: str
-    previous: str = Field(
-        default="",
-        description="The incarnation that this agent's data dir held before, known only to who holds its lock: proof that its agent is gone.",
+    previous: list[str] = Field(
+        default_factory=list,
+        description="Incarnations that this agent's data dir held before, known only to who holds its lock: the proof that their agent is gone.",
     )
 
 
@@ -84,6 +84,7 @@ class DesiredModelsAnswer(DesiredAnswer):
     """The models a node should hold."""
 
     models: list[WantedModel] = Field(default_factory=list)
+    observed_sequence: int = Field(default=0, description="The newest report of this incarnation that is stored; an agent that sent a newer one sends it again.")
 
 
 class DesiredModels(DesiredQuery):
@@ -105,16 +106,27 @@ class WantedPod(Message):
     engine: str = ""
     served_model: str = ""
     model_path: str = Field(default="", description="Directory of the verified weights on this node.")
+    hold: str = Field(default="", description="Why it must not be started yet; one that runs goes on.")
     devices: list[str] = Field(default_factory=list)
     credits: int = 0
     cpu_milli: int = 0
     memory_bytes: int = 0
 
 
+class StoppingPod(Message):
+    """One Pod that must not run here any more; reported as Stopped once that is certain."""
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    grace_seconds: int = 30
+
+
 class DesiredPodsAnswer(DesiredAnswer):
     """The Pods a node should run; a Pod that is not in it must be stopped."""
 
     pods: list[WantedPod] = Field(default_factory=list)
+    stopping: list[StoppingPod] = Field(default_factory=list)
 
 
 class DesiredPods(DesiredQuery):

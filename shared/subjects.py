@@ -167,6 +167,11 @@ def stream_subjects(stream: str, aggregates: Iterable[str] = ()) -> tuple[str, .
     return tuple(aggregate_filter(aggregate) for aggregate in sorted(set(aggregates)))
 
 
+def node_user(node: str) -> str:
+    """The NATS user of one node's agents."""
+    return f"node-{node}"
+
+
 def inbox(user: str) -> str:
     """Prefix of one user's inboxes; only that user may listen there."""
     return f"_INBOX_{encode(user)}"

@@ -37,6 +37,7 @@ class Child:
         self.plan = plan
         self.state = State.WAITING
         self.ends = 0
+        self.starts = 0
         self.last_exit = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._where = where
@@ -68,6 +69,7 @@ class Child:
         self._identity = identity(self.process.pid)
         self._since = rfc3339(self._clock.now())
         self._started = self._clock.monotonic()
+        self.starts += 1
         self._was_ready = self.plan.ready_by == "start"
         self.state = State.READY if self._was_ready else State.STARTING
 
@@ -77,11 +79,13 @@ class Child:
         except FileNotFoundError:
             return {}
 
-    def probe(self) -> None:
-        """Ask once whether it is ready."""
-        if answers(self.plan, self._where):
-            self.state = State.READY
-            self._was_ready = True
+    def probe(self) -> bool:
+        """Ask once whether it is ready; True when it has just become so."""
+        if not answers(self.plan, self._where):
+            return False
+        self.state = State.READY
+        self._was_ready = True
+        return True
 
     def reap(self) -> None:
         """Notice that it ended."""
@@ -135,7 +139,7 @@ class Child:
             "identity": self._identity,
             "state": self.state.value,
             "since": self._since,
-            "ends": self.ends,
+            "starts": self.starts,
             "last_exit": self.last_exit,
             "port": self.plan.port,
             "ready_by": self.plan.ready_by,

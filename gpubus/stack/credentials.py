@@ -14,10 +14,9 @@ from gpubus.refusal import Refusal
 from shared.subjects import SERVICES
 
 ADMIN = "admin"
-MIGRATOR = "migrator"
 FLEET = "fleet"
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
-_STACK_USERS = (*SERVICES, ADMIN, MIGRATOR)
+_STACK_USERS = (*SERVICES, ADMIN)
 
 
 def node_user(node: str) -> str:
@@ -27,7 +26,9 @@ def node_user(node: str) -> str:
         Refusal: not a node name.
     """
     if not _NODE_NAME.fullmatch(node):
-        raise Refusal(f"{node!r} is no node name: use lower-case letters, digits, '-' and '.', as a host name has them.")
+        raise Refusal(
+            f"{node!r} is no node name: use lower-case letters, digits, '-' and '.', as a host name has them."
+        )
     return f"node-{node}"
 
 

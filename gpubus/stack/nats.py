@@ -1,20 +1,20 @@
 """The embedded nats-server: its binary, and the configuration with one NKey user a service and node.
 
-The configuration is reloadable: a new node's user is added by writing it again and SIGHUP. Must not start the server.
-Read next: shared/bus/permissions.py, which says who may do what.
+The configuration is reloadable: a new node's user is added by writing it again and SIGHUP, for which the choices behind
+it are kept beside it. Must not start the server. Read next: shared/bus/permissions.py, which says who may do what.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpubus.datadir import DataDir, write
+from gpubus.datadir import DataDir, read_json, write, write_json
 from gpubus.refusal import Refusal
+from gpubus.stack.probes import LOOPBACK
 
 MAX_PAYLOAD = 8 * 1024 * 1024
 MAX_CONTROL_LINE = 16 * 1024
@@ -22,13 +22,36 @@ MAX_CONTROL_LINE = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
-    """Where the server listens; with a certificate every client of it speaks TLS."""
+class NatsSettings:
+    """What is behind the configuration, beside the users."""
 
-    host: str
     port: int
-    certificate: Path | None = None
-    key: Path | None = None
+    host: str = LOOPBACK
+    advertise: str = ""
+    """host:port for clients elsewhere; empty: loopback only, no TLS."""
+    fleet: tuple[str, ...] = ()
+    """Simulated nodes, for whom the fleet's user speaks."""
+    strict: bool = False
+    """Every message on disk before it is acknowledged, instead of every 10 s."""
+
+    def keep(self, where: DataDir) -> None:
+        """Leave them for a later reload."""
+        write_json(_settings_file(where), asdict(self))
+
+
+def kept(where: DataDir) -> NatsSettings | None:
+    """What `keep` left; None when this stack's server is not ours."""
+    body = read_json(_settings_file(where))
+    return NatsSettings(**(body | {"fleet": tuple(body.get("fleet", ()))})) if body else None
+
+
+def forget(where: DataDir) -> None:
+    """This stack uses an external server."""
+    _settings_file(where).unlink(missing_ok=True)
+
+
+def _settings_file(where: DataDir) -> Path:
+    return where.run / "nats" / "settings.json"
 
 
 def find_server() -> str:
@@ -44,48 +67,48 @@ def find_server() -> str:
     return found
 
 
-def config_text(where: DataDir, listen: Listen, users: Mapping[str, str], *, strict: bool = False) -> str:
-    """nats.conf. `users` maps name to public key; `strict` syncs every message to disk instead of every 10 s."""
+def config_text(where: DataDir, settings: NatsSettings, users: Mapping[str, str]) -> str:
+    """nats.conf; `users` maps name to public key."""
+    from shared.bus.permissions import nats_config
+
+    sync = '"always"' if settings.strict else '"10s"'
     parts = [
-        f'server_name: "gpubus-{listen.port}"',
-        f'listen: "{listen.host}:{listen.port}"',
+        f'server_name: "gpubus-{settings.port}"',
+        f'listen: "{settings.host}:{settings.port}"',
+        *_for_others(where, settings),
         f"max_payload: {MAX_PAYLOAD}",
         f"max_control_line: {MAX_CONTROL_LINE}",
-        "max_connections: 65536",
         'ping_interval: "1s"',
         "ping_max: 2",
         'write_deadline: "5s"',
-        f'pid_file: "{where.run / "nats" / "pid"}"',
-        _jetstream(where, strict=strict),
-        *_tls(listen),
-        users_text(users),
+        f'jetstream {{ store_dir: "{where.root / "nats"}", sync_interval: {sync} }}',
+        nats_config(users, fleet_nodes=settings.fleet),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _jetstream(where: DataDir, *, strict: bool) -> str:
-    sync = '"always"' if strict else '"10s"'
-    return f'jetstream {{ store_dir: "{where.root / "nats"}", sync_interval: {sync} }}'
-
-
-def _tls(listen: Listen) -> list[str]:
-    if listen.certificate is None or listen.key is None:
+def _for_others(where: DataDir, settings: NatsSettings) -> list[str]:
+    """One listener serves both: clients elsewhere begin with TLS (and check the CA), loopback ones speak plainly."""
+    if not settings.advertise:
         return []
-    return [f'tls {{ cert_file: "{listen.certificate}", key_file: "{listen.key}" }}']
+    folder = tls_folder(where)
+    tls = f'cert_file: "{folder / "server.crt"}", key_file: "{folder / "server.key"}", handshake_first: "50ms"'
+    return [f'client_advertise: "{settings.advertise}"', "allow_non_tls: true", f"tls {{ {tls} }}"]
 
 
-def users_text(users: Mapping[str, str]) -> str:
-    """The authorization block: JSON is a subset of the server's configuration language."""
-    from shared.bus.permissions import nats_permissions
-
-    entries = [
-        {"nkey": public, "permissions": nats_permissions(name)} for name, public in sorted(users.items()) if public
-    ]
-    return f"authorization: {json.dumps({'users': entries}, indent=1)}"
+def tls_folder(where: DataDir) -> Path:
+    """The certificates of `--listen`."""
+    return where.run / "nats" / "tls"
 
 
-def write_config(where: DataDir, text: str) -> Path:
-    """Replace nats.conf; its path."""
-    path = where.run / "nats" / "nats.conf"
-    write(path, text, durable=True)
-    return path
+def ca_text(where: DataDir) -> str:
+    """The CA that joining hosts trust; empty when NATS listens on loopback alone."""
+    path = tls_folder(where) / "ca.crt"
+    return path.read_text() if path.exists() else ""
+
+
+def write_config(where: DataDir, settings: NatsSettings, users: Mapping[str, str]) -> None:
+    """Replace nats.conf and what is behind it."""
+    settings.keep(where)
+    (where.root / "nats").mkdir(mode=0o700, exist_ok=True)
+    write(where.run / "nats" / "nats.conf", config_text(where, settings, users), durable=True)

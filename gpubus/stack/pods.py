@@ -1,13 +1,43 @@
-"""Pods that no agent stopped: the shims' pid files under `pods/`, read only when the stack ends.
+"""Pods that no agent stopped: whoever still holds `pods/<uid>/lock` when the stack ends.
 
-Standard library only. Must not start anything. Read next: services/deployer, whose shim writes these files.
+A shim holds that lock and its engine inherits it, so its holders are exactly what must end. Standard library only.
+Must not start anything. Read next: services/deployer, whose shim takes the lock.
 """
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
 from gpubus.datadir import DataDir
+from gpubus.procs import Process, holders, identity
+from gpubus.stack.endings import end
+
+PATIENCE = 10.0
+
+
+def running_pods(where: DataDir) -> list[Path]:
+    """The folders of Pods that still run."""
+    return [lock.parent for lock in sorted(where.pods.glob("*/lock")) if _held(lock)]
 
 
 def stop_pods(where: DataDir) -> list[str]:
-    """Stop every shim that still runs."""
-    return [] if not where.pods.is_dir() else []
+    """Stop every Pod that still runs, all at once; the names of processes that had to be killed."""
+    return end([(PATIENCE, process) for folder in running_pods(where) for process in _processes(folder)])
+
+
+def _processes(folder: Path) -> Iterator[Process]:
+    for pid in holders(folder / "lock"):
+        yield Process(f"pod {folder.name} pid {pid}", pid, identity(pid))
+
+
+def _held(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

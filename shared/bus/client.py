@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import nats.errors
 import orjson
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -95,6 +96,14 @@ class BusClient:
     def lost(self) -> asyncio.Event:
         """Set when the connection has ended for good and the process should too."""
         return self.connection.lost
+
+    async def reachable(self, timeout: float = 1.0) -> bool:
+        """Whether the server answers now; what it sent before its answer has been received then. `timeout` is seconds."""
+        try:
+            await self.connection.flush(timeout)  # type: ignore[arg-type]  # a whole number of seconds is not needed
+        except (nats.errors.Error, TimeoutError, OSError):
+            return False
+        return self.connected
 
     def on_reconnect(self, callback: Callable[[], Awaitable[None] | None]) -> None:
         """Call back after every re-established connection."""

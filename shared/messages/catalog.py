@@ -55,7 +55,12 @@ FACTS: tuple[Entry, ...] = (
     Entry(
         dev.NodeRemoved,
         "discovery",
-        (("scheduler", "on_node_removed"), ("modelstore", "on_node_removed"), ("deployer", "on_node_removed")),
+        (
+            ("discovery", "on_node_removed"),
+            ("scheduler", "on_node_removed"),
+            ("modelstore", "on_node_removed"),
+            ("deployer", "on_node_removed"),
+        ),
     ),
     Entry(dev.DeviceFound, "discovery", (("scheduler", "on_device_found"),)),
     Entry(dev.DeviceChanged, "discovery", (("scheduler", "on_device_changed"),)),

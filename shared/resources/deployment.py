@@ -23,6 +23,8 @@ ANNOTATION_MODEL = "gpubus.io/served-model-name"
 ANNOTATION_ENGINE = "gpubus.io/engine"
 ANNOTATION_DIGEST = "gpubus.io/manifest-digest"
 ANNOTATION_WORKLOAD = "gpubus.io/workload"
+ANNOTATION_WORKLOAD_UID = "gpubus.io/workload-uid"
+ANNOTATION_RENDER = "gpubus.io/render-hash"
 ANNOTATION_ALLOCATED = "device.gpustack.ai/accelerator.allocated"
 
 
@@ -167,10 +169,20 @@ class DeployedModel(Model):
     delivery: str = "Node"
 
 
+class ReplicaSlot(Model):
+    """One place for a replica. Its attempt only grows, so the names derived from it are never used twice."""
+
+    role: str
+    ordinal: int
+    attempt: int = 0
+    open: bool = Field(default=True, description="A Workload was submitted for this attempt and not yet taken back.")
+
+
 class ModelDeploymentStatus(Status):
     """Conditions QuotaReserved, WeightsReady, ReplicasUpToDate, Available, CacheAttached."""
 
     endpoint: str = ""
+    slots: list[ReplicaSlot] = Field(default_factory=list, description="Which attempt of each replica is the current one.")
     role_summary: str = ""
     roles: list[RoleStatus] = Field(default_factory=list)
     model: DeployedModel | None = None

@@ -98,10 +98,24 @@ class GroupAllocation(Model):
     accelerators: list[AcceleratorAllocation] = Field(default_factory=list)
 
 
+class OrphanHolding(Model):
+    """A running Pod that no Workload accounts for; what it holds is not given out until it is confirmed stopped."""
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    devices: list[str] = Field(default_factory=list)
+    credits: int = Field(default=0, description="Per device.")
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
 class DevicesStatus(Status):
     """The ledger as users see it."""
 
     groups: list[GroupAllocation] = Field(default_factory=list)
+    ledger_epoch: str = Field(default="", description="Epoch under which the node last told what runs there; nothing is given out in another one.")
+    orphans: list[OrphanHolding] = Field(default_factory=list)
 
 
 class Devices(Resource):

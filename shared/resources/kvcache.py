@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from shared.resources.base import Model, Quantity, Resource, Status
 
@@ -18,10 +18,26 @@ def _dtype(value: str) -> str:
     return value
 
 
+def _given(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is empty; write {} to take the defaults")
+    return value
+
+
+def _one_backend(value: Any) -> Any:
+    if value is None:
+        raise ValueError("exactly one backend is needed")
+    return value
+
+
+Whole = Annotated[int, Field(strict=True)]
+"""An integer that text and 64.0 are not."""
+
+
 class LeaderSpec(Model):
     """The store's coordinator; `{}` takes the defaults."""
 
-    replicas: int = Field(default=1, ge=1, le=5)
+    replicas: Whole = Field(default=1, ge=1, le=5)
     election_backend: Literal["Kubernetes", "None"] = "Kubernetes"
     member_addressing: Literal["Service", "Lease"] | None = None
     allocation_strategy: Literal["Random", "FreeRatioFirst"] = "FreeRatioFirst"
@@ -35,7 +51,7 @@ class DiskEviction(Model):
 
     enabled: bool = True
     policy: Literal["FIFO", "LRU"] = "LRU"
-    watermark: dict[str, int] = Field(default_factory=dict)
+    watermark: dict[str, Whole] = Field(default_factory=dict)
 
 
 class LocalDisk(Model):
@@ -43,7 +59,7 @@ class LocalDisk(Model):
 
     path: str
     capacity: Quantity
-    key_limit: int | None = Field(default=None, ge=1)
+    key_limit: Whole | None = Field(default=None, ge=1)
     eviction: DiskEviction = Field(default_factory=DiskEviction)
     clean_after_delete: bool = False
 
@@ -66,7 +82,7 @@ class MemberSpec(Model):
     image: str | None = Field(default=None, max_length=512)
     local_disks: list[LocalDisk] = Field(default_factory=list, max_length=1)
     transport: MemberTransport | None = None
-    fabric_interface_count: int | None = Field(default=None, ge=1)
+    fabric_interface_count: Whole | None = Field(default=None, ge=1)
     security_context: dict[str, Any] | None = None
     host_paths: list[dict[str, Any]] = Field(default_factory=list, max_length=32)
     runtime_class_name: str | None = None
@@ -75,13 +91,13 @@ class MemberSpec(Model):
 class ScaleIn(Model):
     """How a member leaves."""
 
-    grace_period_seconds: int = Field(default=0, ge=0, le=3600)
+    grace_period_seconds: Whole = Field(default=0, ge=0, le=3600)
 
 
 class ManagedStore(Model):
     """A store run by us."""
 
-    leader: LeaderSpec
+    leader: Annotated[LeaderSpec, BeforeValidator(_given)]
     members: list[MemberSpec] = Field(min_length=1, max_length=32)
     scale_in: ScaleIn | None = None
 
@@ -139,7 +155,7 @@ class PoolQuota(Model):
 class KVCachePoolSpec(Model):
     """Capacity carved from one backend."""
 
-    backends: list[str] = Field(min_length=1, max_length=1)
+    backends: Annotated[list[str], BeforeValidator(_one_backend)] = Field(min_length=1, max_length=1)
     quota: PoolQuota
 
 
@@ -166,7 +182,7 @@ class ReuseDomain(Model):
     """Who may reuse whose blocks: same name, block size and dtype."""
 
     name: str | None = Field(default=None, min_length=1, max_length=253)
-    block_size: int = Field(ge=1)
+    block_size: Whole = Field(ge=1)
     dtype: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_]+$"), AfterValidator(_dtype)]
 
 

@@ -30,6 +30,8 @@ class WorkloadReason(StrEnum):
     NO_NODE_MATCHES = "NoNodeMatches"
     NODES_UNCONFIRMED = "NodesUnconfirmed"
     BEHIND_HIGHER_PRIORITY = "BehindHigherPriority"
+    NOT_SERVED_YET = "NotServedYet"
+    DEACTIVATED = "Deactivated"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     CANCELLED = "Cancelled"
@@ -83,6 +85,7 @@ class WorkloadStatus(Status):
     """Conditions QuotaReserved, Admitted, Evicted, Finished."""
 
     admission: Admission | None = None
+    queued_revision: int = Field(default=0, description="Revision at which it entered the queue: its age among equals.")
     requeue_state: dict[str, int] | None = None
 
 

@@ -47,7 +47,7 @@ class ClaimOutcome:
 
 def decide_claim(node: Node | None, claim: ClaimNode, hearing: Hearing, now: datetime) -> ClaimOutcome:
     """Judge one claim; `hearing` is what this process has heard of the incarnation that holds the node."""
-    if claim.node == identity.FLEET or claim.node != identity.node_name(claim.node):
+    if not identity.is_node_name(claim.node):
         return ClaimOutcome(ClaimReason.INVALID_NAME, f"{claim.node!r} is not a name for a node")
     if node is None:
         return ClaimOutcome(ClaimReason.FIRST, node=_held(_new(claim, now), claim))
@@ -64,7 +64,7 @@ def _reason(node: Node, claim: ClaimNode, hearing: Hearing) -> ClaimReason:
     if not status.incarnation:
         return ClaimReason.FIRST
     same_boot = (info.machine_id, info.boot_id) == (claim.machine_id, claim.boot_id)
-    if same_boot and claim.previous == status.incarnation:
+    if same_boot and status.incarnation in claim.previous:
         return ClaimReason.RESTARTED
     if lifecycle.is_lost(node) or hearing is Hearing.SILENT:
         return ClaimReason.TAKEN_OVER

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.ids import short_suffix
+from shared.store.names import SUBDOMAIN
 
 FLEET = "fleet"
 """Source of batched heartbeats; no node may have this name."""
@@ -79,6 +80,11 @@ def node_name(hostname: str) -> str:
     parts = (_OUTSIDE.sub("-", part).strip("-") for part in hostname.strip().lower().split("."))
     name = ".".join(filter(None, parts))[:_NODE_LONGEST].strip("-.")
     return name or "node"
+
+
+def is_node_name(name: str) -> bool:
+    """Whether a node may be called that."""
+    return name != FLEET and not SUBDOMAIN.problem(name)
 
 
 def label_value(text: str) -> str:

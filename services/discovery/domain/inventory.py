@@ -106,7 +106,10 @@ def _inventory(node: Node, devices: Devices | None, reading: Reading) -> Devices
             return None
         metadata = Metadata(name=node.name, labels=labels, owner_references=[owner])
         return Devices(api_version=KINDS["Devices"].api_version, kind="Devices", metadata=metadata, spec=spec)
-    metadata = devices.metadata.model_copy(update={"labels": labels, "owner_references": [owner]})
+    generation = devices.metadata.generation + (spec != devices.spec)
+    metadata = devices.metadata.model_copy(
+        update={"labels": labels, "owner_references": [owner], "generation": generation}
+    )
     return devices.model_copy(update={"metadata": metadata, "spec": spec})
 
 
