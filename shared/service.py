@@ -103,6 +103,7 @@ class Runtime(Generic[S]):
             url=settings.nats_url,
             user=user or (self.role if self.role in subjects.SERVICES else subjects.node_user(settings.node)),
             seed_file=settings.nats_seed_file,
+            ca_file=settings.nats_ca_file,
             name=f"{self.role}/{settings.instance}",
             service=self.role,
             timeout=settings.connect_seconds,

@@ -35,6 +35,9 @@ class BaseServiceSettings(BaseSettings):
     nats_seed_file: Path | None = Field(
         default=None, description="File with this user's NKey seed; none for a server without users."
     )
+    nats_ca_file: Path | None = Field(
+        default=None, description="CA of a NATS server on another host; with it the connection is TLS from its first byte."
+    )
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         description="Redis with the ACL user's name; agents have none.",

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 HIGHEST_PORT = 65535
+LONGEST_NODE = 63
+"""A label value's length: nodes are labelled with their names."""
 RUNTIMES = ("process", "simulated")
 
 
@@ -80,8 +82,9 @@ def prepare(where: DataDir, options: UpOptions) -> Prepared:
 
 def node_name() -> str:
     """This host's name as a node."""
-    name = re.sub(r"[^a-z0-9.-]+", "-", platform.node().lower()).strip("-.")
-    return name or "localhost"
+    parts = (re.sub(r"[^a-z0-9-]+", "-", part).strip("-") for part in platform.node().lower().split("."))
+    name = ".".join(filter(None, parts))[:LONGEST_NODE].strip("-.")
+    return name if name not in {"", FLEET} else "node"
 
 
 def default_workers() -> int:

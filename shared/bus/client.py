@@ -58,6 +58,7 @@ class BusClient:
         url: str,
         user: str,
         seed_file: Path | str | None = None,
+        ca_file: Path | str | None = None,
         name: str = "",
         service: str = "",
         timeout: float = 30.0,
@@ -69,6 +70,7 @@ class BusClient:
             url: NATS servers, comma separated.
             user: Whose permissions; its inboxes are `_INBOX_<user>.>`.
             seed_file: The user's NKey seed; None for a server without users.
+            ca_file: CA of a server on another host: the connection is TLS from its first byte.
             name: Shown in the server's connection list, e.g. `scheduler/1`.
             service: Label of metrics; the user when empty.
             timeout: Seconds of patience.
@@ -78,7 +80,9 @@ class BusClient:
             Unavailable: nobody answered, or not to this user.
             FailedPrecondition: the server is older than 2.10.
         """
-        connection = Connection(Access(url=url, user=user, seed_file=seed_file, name=name, service=service))
+        connection = Connection(
+            Access(url=url, user=user, seed_file=seed_file, ca_file=ca_file, name=name, service=service)
+        )
         await connection.open(timeout)
         return cls(connection, clock or SystemClock())
 

@@ -42,6 +42,8 @@ class Access:
     user: str
     seed_file: Path | str | None = None
     """File with the user's NKey seed; None for a server without users."""
+    ca_file: Path | str | None = None
+    """CA of a server on another host: TLS from the first byte, nothing is said in the clear."""
     name: str = ""
     """Shown in the server's connection list."""
     service: str = ""
@@ -117,6 +119,7 @@ class Connection(Client):
             "disconnected_cb": self._disconnected,
             "reconnected_cb": self._reconnected,
             "closed_cb": self._closed,
+            **_tls(access.ca_file),
         }
 
     async def _failed(self, error: Exception) -> None:
@@ -210,6 +213,14 @@ def translated(error: nats.errors.Error, subject: str) -> GpubusError:
     if isinstance(error, nats.errors.OutboundBufferLimitError):
         return Unavailable("not connected to NATS")
     return Unavailable(f"NATS: {_text(error)}")
+
+
+def _tls(ca_file: Path | str | None) -> dict[str, Any]:
+    if ca_file is None:
+        return {}
+    import ssl
+
+    return {"tls": ssl.create_default_context(cafile=str(ca_file)), "tls_handshake_first": True}
 
 
 def _text(error: BaseException) -> str:

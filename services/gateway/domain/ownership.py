@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from shared.clock import rfc3339
-from shared.errors import Aborted, Cause
 from services.gateway.domain.field_sets import (
     SELF,
     FieldSet,
@@ -27,6 +25,8 @@ from services.gateway.domain.field_sets import (
     value_at,
     without,
 )
+from shared.clock import rfc3339
+from shared.errors import Aborted, Cause
 
 APPLY, UPDATE = "Apply", "Update"
 _MAX_UPDATERS = 10

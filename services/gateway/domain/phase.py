@@ -80,9 +80,9 @@ def _artifact(body: Body) -> str:
         return "Deleting"
     status = body.get("status") or {}
     if fails(body, "Resolved"):
-        return "Resolving" if condition(body, "Resolved").get("reason") in {"Resolving", "Pending"} else "Failed"
+        return "Failed"
     if not status.get("resolved"):
-        return "Pending"
+        return "Resolving" if condition(body, "Resolved") else "Pending"
     nodes = status.get("nodes") or {}
     if nodes.get("downloading"):
         return "Delivering"
