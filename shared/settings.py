@@ -36,7 +36,8 @@ class BaseServiceSettings(BaseSettings):
         default=None, description="File with this user's NKey seed; none for a server without users."
     )
     nats_ca_file: Path | None = Field(
-        default=None, description="CA of a NATS server on another host; with it the connection is TLS from its first byte."
+        default=None,
+        description="CA of a NATS server on another host; with it the connection is TLS from its first byte.",
     )
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",

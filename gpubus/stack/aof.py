@@ -51,7 +51,7 @@ def _command(file: BinaryIO) -> bytes | None:
     if line.startswith(b"#"):
         return b"" if line.endswith(b"\r\n") else None
     words = _number(line, b"*", _MOST_WORDS)
-    if not words:
+    if words < 1:
         return None
     name = _word(file)
     for _ in range(words - 1):

@@ -25,9 +25,9 @@ def node_user(node: str) -> str:
     Raises:
         Refusal: not a node name.
     """
-    if not _NODE_NAME.fullmatch(node):
+    if node == FLEET or not _NODE_NAME.fullmatch(node):
         raise Refusal(
-            f"{node!r} is no node name: use lower-case letters, digits, '-' and '.', as a host name has them."
+            f"{node!r} cannot name a node: use lower-case letters, digits, '-' and '.', as a host name has them."
         )
     return f"node-{node}"
 

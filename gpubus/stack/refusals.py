@@ -32,7 +32,7 @@ def check_host(where: DataDir) -> None:
             f"The data dir {str(where.root)!r} has white space or quotes in its name: choose another with --data-dir."
         )
     _check_writable(where.root)
-    _check_space(where.root)
+    check_space(where.root)
 
 
 def _nearest(path: Path) -> Path:
@@ -49,11 +49,16 @@ def _check_writable(root: Path) -> None:
         )
 
 
-def _check_space(root: Path) -> None:
+def check_space(root: Path, least: int = LEAST_FREE_BYTES) -> None:
+    """Refuse a disk with less than `least` bytes free.
+
+    Raises:
+        Refusal: it is full.
+    """
     free = shutil.disk_usage(_nearest(root)).free
-    if free < LEAST_FREE_BYTES:
+    if free < least:
         raise Refusal(
-            f"The disk of {root} is full: {free // 2**20} MiB are free, {LEAST_FREE_BYTES // 2**20} are needed; "
+            f"The disk of {root} is full: {free // 2**20} MiB are free, {least // 2**20} are needed; "
             "free some or choose another data dir with --data-dir."
         )
 

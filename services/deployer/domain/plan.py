@@ -17,8 +17,8 @@ from services.deployer.domain import observed
 from services.deployer.domain.blocked import blocked
 from services.deployer.domain.names import replica_name, workload_uid
 from services.deployer.domain.observed import Seen
-from services.deployer.domain.render import ask_hash, render_hash
-from services.deployer.domain.steps import Cancel, CreatePod, Plan, RemovePod, Submit
+from services.deployer.domain.render import ask_hash, assigned, render_hash
+from services.deployer.domain.steps import Cancel, CreatePod, Outcome, Plan, RemovePod, Submit
 from shared.resources.core import Pod
 from shared.resources.deployment import ModelDeployment, ReplicaSlot, Role
 from shared.resources.workload import Workload
@@ -75,7 +75,9 @@ class _Draft:
 
     def _without_pod(self, role: Role, slot: ReplicaSlot, workload: Workload | None) -> None:
         if workload is None:
-            if self.seen.resync and self.may_make:
+            if self.seen.taken(self._name(slot)):
+                self._submit_next(role, slot.ordinal, slot.attempt + 1)
+            elif self.seen.resync and self.may_make:
                 self._submit(role, slot)
         elif self._unusable(role, slot, workload):
             self._cancel(workload)
@@ -87,7 +89,7 @@ class _Draft:
         """It asks for something else than is wanted now, or no Pod may be made of it."""
         if workload.uid != self._uid(role, slot) or observed.finished(workload) or observed.evicted(workload):
             return True
-        assignment = observed.assigned(workload)
+        assignment = assigned(workload)
         return assignment is not None and (
             assignment.node_name in self.seen.lost or assignment.node_name not in self.seen.nodes
         )
@@ -193,7 +195,8 @@ class _Draft:
 
     def _remove(self, pod: Pod) -> None:
         workload = self.seen.workloads.get(pod.name)
-        outcome = "Cancelled" if pod.spec.node_name in self.seen.nodes or not pod.spec.node_name else "NodeLost"
+        member = not pod.spec.node_name or pod.spec.node_name in self.seen.nodes
+        outcome: Outcome = "Cancelled" if member else "NodeLost"
         cancel = Cancel(workload.name, workload.uid, outcome) if workload is not None else None
         self.steps.removes.append(RemovePod(pod, cancel))
 

@@ -29,7 +29,8 @@ from shared.units import format_milli, format_quantity
 log = get_logger(__name__)
 
 ASK_SECONDS = 10.0
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = (0.2, 0.4, 1.0)
+"""Pauses while nobody answers or takes the report; the last one repeats."""
 _SETTLED_SECONDS = 5.0
 """A report older than this that the controller does not know is lost."""
 
@@ -91,19 +92,16 @@ class NodeAgent:
     async def keep_place(self) -> None:
         """Hold the node and keep the controller informed; for ever."""
         await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - spreads a common start
+        failures = 0
         while True:
-            known = await self.ask()
-            known = self.speaks and await self.tell() and known  # the bus keeps a report for a controller that is away
-            pause = ASK_SECONDS * random.uniform(0.9, 1.1) if known else RETRY_SECONDS  # noqa: S311 - as above
-            try:
-                async with asyncio.timeout(pause):
-                    await self._nudge.wait()
-            except TimeoutError:
-                continue
-            self._nudge.clear()
-            if not self._hurry:
-                await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - as above
+            # A change goes out at once; whether we still speak for the node is asked again soon enough.
+            known = (self._hurry and self.speaks) or await self.ask()
             self._hurry = False
+            known = self.speaks and await self.tell() and known  # the bus keeps a report for a controller that is away
+            failures = 0 if known else failures + 1
+            pause = ASK_SECONDS if known else RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1]
+            if await self._nudged(pause * random.uniform(0.9, 1.1)) and not self._hurry:  # noqa: S311 - as above
+                await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - as above
 
     async def keep_looking(self, seconds: float) -> None:
         """Look at the hardware again and again; for ever."""
@@ -176,10 +174,12 @@ class NodeAgent:
         return True
 
     def _answered(self, answer: ClaimAnswer) -> bool:
-        if answer.accepted != self.speaks or answer.reason != self._refusal:
-            told = log.info if answer.accepted else log.warning
-            told("node_claimed" if answer.accepted else "claim_refused", node=self.node, reason=answer.reason)
-        self.speaks, self._refusal = answer.accepted, answer.reason
+        refusal = "" if answer.accepted else answer.reason
+        if refusal and refusal != self._refusal:
+            log.warning("claim_refused", node=self.node, reason=answer.reason, message=answer.message)
+        elif answer.accepted and not self.speaks:
+            log.info("node_claimed", node=self.node, reason=answer.reason)
+        self.speaks, self._refusal = answer.accepted, refusal
         if not answer.accepted:
             return False
         waited = self._clock.monotonic() - self._reported_at
@@ -189,6 +189,16 @@ class NodeAgent:
         if self._reported and (forgotten or renewed):
             # A new number: the bus drops repeats of an old one, and the controller takes none that is not newer.
             self._sequence += 1
+        return True
+
+    async def _nudged(self, seconds: float) -> bool:
+        """Wait for a nudge; False when none came in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
+        except TimeoutError:
+            return False
+        self._nudge.clear()
         return True
 
     async def _probe(self, probe: AcceleratorProbe) -> None:

@@ -81,7 +81,7 @@ def same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def authorise(principal: Principal, verb: Verb, kind: Kind, namespace: str | None) -> None:
+def authorise(principal: Principal, verb: Verb, kind: Kind, namespace: str | None, name: str = "") -> None:
     """Whether the principal may do this; `namespace` is None for all of them.
 
     admin: everything. editor: everything in its namespace but keys, settings and what the system keeps. viewer: reads its
@@ -96,7 +96,7 @@ def authorise(principal: Principal, verb: Verb, kind: Kind, namespace: str | Non
         raise _denied(principal, verb, kind, namespace)
     reads = verb in _READS
     if not kind.namespaced:
-        if not reads or (kind.kind == "Namespace" and verb != "get"):
+        if not reads or (kind.kind == "Namespace" and name != principal.namespace):
             raise _denied(principal, verb, kind, namespace)
         return
     if namespace != principal.namespace or not (reads or principal.role == "editor"):

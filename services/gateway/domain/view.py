@@ -22,7 +22,7 @@ def shown(kind: Kind, body: Mapping[str, Any], *, secrets: bool = True) -> dict[
     if word:
         view["status"] = {**(view.get("status") or {}), "phase": word}
     special = _SPECIAL.get(kind.kind)
-    return special(view, secrets) if special is not None else view
+    return special(view, secrets=secrets) if special is not None else view
 
 
 def metadata_only(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def metadata_only(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": body.get("metadata") or {}}
 
 
-def _secret(view: dict[str, Any], secrets: bool) -> dict[str, Any]:
+def _secret(view: dict[str, Any], *, secrets: bool) -> dict[str, Any]:
     if secrets:
         return view
     # The keys are no secret, and `describe` counts them. An annotation may hold a copy of the values (kubectl apply).
@@ -39,12 +39,12 @@ def _secret(view: dict[str, Any], secrets: bool) -> dict[str, Any]:
     return {**view, "metadata": metadata, "data": dict.fromkeys(view.get("data") or {}, "")}
 
 
-def _api_key(view: dict[str, Any], secrets: bool) -> dict[str, Any]:  # noqa: ARG001 - the shape of every special view
+def _api_key(view: dict[str, Any], *, secrets: bool) -> dict[str, Any]:  # noqa: ARG001 - the shape of every special view
     spec = {name: value for name, value in (view.get("spec") or {}).items() if name != "hash"}
     return {**view, "spec": spec}
 
 
-def _setting(view: dict[str, Any], secrets: bool) -> dict[str, Any]:  # noqa: ARG001
+def _setting(view: dict[str, Any], *, secrets: bool) -> dict[str, Any]:  # noqa: ARG001
     name = (view.get("metadata") or {}).get("name", "")
     value = (view.get("spec") or {}).get("value", "")
     return {**view, "status": {**(view.get("status") or {}), "value": value, "default": SETTINGS.get(name, "")}}

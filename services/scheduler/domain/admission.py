@@ -232,6 +232,8 @@ def closed_to(demand: Demand, types: Mapping[str, TypeState]) -> Verdict | None:
     if not demand.queue or state is None:
         sentence = f'queue "{demand.entrance}" does not exist in this namespace; the ENTRANCE of an InstanceType is one'
         return Verdict(WorkloadReason.QUEUE_NOT_FOUND, sentence)
+    if demand.request.invalid:
+        return Verdict(WorkloadReason.NEVER_FITS, f"its request is not valid: {demand.request.invalid}")
     if demand.request.not_served:
         return Verdict(WorkloadReason.NOT_SERVED_YET, f"asks for {demand.request.not_served}, which is not served yet")
     if demand.inactive:

@@ -48,6 +48,8 @@ class Request:
     """Resource keys that nothing here offers."""
     not_served: str = ""
     """What of the request exists in the contract and is not admitted yet; empty when all of it is."""
+    invalid: str = ""
+    """What is wrong with it: only of stored workloads that an older version accepted."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,4 @@
+"""The scheduler's documents and ledgers in Redis: load, let the domain decide, commit.
+
+Must not decide. Read next: admissions.py.
+"""

@@ -1,0 +1,137 @@
+"""Workload documents: taking submissions, ending what is over, cleaning up what nobody else ends.
+
+Loads, lets the domain decide, commits once. Read next: ../domain/intake.py.
+"""
+
+from __future__ import annotations
+
+from services.scheduler.domain import facts, intake
+from services.scheduler.domain.cleanup import Surroundings, cleanup
+from services.scheduler.domain.intake import Ending
+from services.scheduler.domain.ledger import release
+from services.scheduler.store.admissions import changed, counters
+from shared.clock import Clock, rfc3339
+from shared.commands.workload import CancelWorkload, SubmitWorkload
+from shared.errors import FailedPrecondition, InvalidArgument, NotFound
+from shared.events.workload import WorkloadHeld
+from shared.faults import point
+from shared.resources.workload import Workload
+from shared.store import keys
+from shared.store.client import Store
+from shared.store.documents import About, Assign, Commit, Delete, Document, InboxMark, Put, Require
+from shared.telemetry.logging import get_logger
+
+KIND = "Workload"
+_CANCELLED = "cancelled"
+"""Table of uids that were cancelled before they were submitted: two commands may overtake each other."""
+log = get_logger(__name__)
+
+
+class WorkloadStore:
+    """Workloads of every namespace."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._cancelled = keys.table(store.service, _CANCELLED)
+
+    async def submit(self, command: SubmitWorkload, mark: InboxMark) -> None:
+        """Take a submission once.
+
+        Raises:
+            InvalidArgument: its spec is wrong. NotFound, FailedPrecondition: its namespace is not there or going.
+            AlreadyExists: its name belongs to another workload.
+        """
+        namespace = await self._store.get("Namespace", "", command.namespace)
+        if namespace is None:
+            name = command.namespace
+            raise NotFound(f'namespace "{name}" not found; create it with: kubectl create namespace {name}')
+        if namespace.deleting:
+            raise FailedPrecondition(f'namespace "{command.namespace}" is being deleted')
+        stored = await self._store.get(KIND, command.namespace, command.name)
+        if intake.is_repeat(command, stored.uid if stored is not None else None):
+            return
+        await self._create(await self._accepted(command, mark), mark)
+
+    async def _accepted(self, command: SubmitWorkload, mark: InboxMark) -> Workload:
+        try:
+            return intake.submitted(command)
+        except InvalidArgument as error:
+            refused = WorkloadHeld(
+                namespace=command.namespace, name=command.name, uid=command.uid, reason="Invalid", message=str(error),
+                owner_kind=command.owner_kind, owner_name=command.owner_name, owner_uid=command.owner_uid,
+            )  # fmt: skip
+            await self._store.commit(Commit(facts=(refused,), mark=mark))
+            raise
+
+    async def _create(self, workload: Workload, mark: InboxMark) -> None:
+        body = workload.to_json()
+        body.pop("status", None)
+        if (await self._store.read_hash(self._cancelled)).get(workload.uid):
+            log.info("submission_was_cancelled", workload=workload.name, uid=workload.uid)
+            return
+        commit = Commit(
+            puts=(Put(KIND, workload.namespace, workload.name, body, None),),
+            requires=(
+                Require.exists("Namespace", "", workload.namespace),
+                Require.equals(self._cancelled, workload.uid, None),
+            ),
+            facts=(facts.queued(body),),
+            mark=mark,
+        )
+        point("scheduler.submit.before-commit")
+        await self._store.commit(commit)
+        point("scheduler.submit.after-commit")
+
+    async def cancel(self, command: CancelWorkload, mark: InboxMark) -> None:
+        """End a workload once; one that is over or was never there is no matter."""
+        stored = await self._store.get(KIND, command.namespace, command.name)
+        if stored is None or stored.uid != command.uid:
+            await self._remember_cancelled(command.uid, mark)
+            return
+        ending = intake.cancelled(command, stored.body, rfc3339(self._clock.now()))
+        if ending is None:
+            return
+        point("scheduler.cancel.before-commit")
+        await self._store.commit(ending_commit(stored, ending, mark))
+        point("scheduler.cancel.after-commit")
+
+    async def _remember_cancelled(self, uid: str, mark: InboxMark) -> None:
+        now = str(await self._store.time_us())
+        guard = Require.equals(self._cancelled, uid, None)
+        if (await self._store.read_hash(self._cancelled)).get(uid):
+            return
+        await self._store.commit(
+            Commit(requires=(guard,), assigns=(Assign(self._cancelled, uid, now),), mark=mark, release=True)
+        )
+
+    async def forget_cancelled(self, older_us: int) -> None:
+        """Drop remembered cancellations from before a time; a submission cannot come that late."""
+        for uid, at in (await self._store.read_hash(self._cancelled)).items():
+            if int(at) < older_us:
+                guard = Require.equals(self._cancelled, uid, at)
+                await self._store.commit(Commit(requires=(guard,), assigns=(Assign(self._cancelled, uid, None),)))
+
+    async def clean_up(self, document: Document, around: Surroundings) -> bool:
+        """Do what nobody else will do with a workload; whether there was anything."""
+        ending = cleanup(document.body, around, self._clock.now())
+        if ending is None:
+            return False
+        await self._store.commit(ending_commit(document, ending, None))
+        log.info("workload_cleaned_up", namespace=document.namespace, workload=document.name, reason=ending.reason)
+        return True
+
+
+def ending_commit(document: Document, ending: Ending, mark: InboxMark | None) -> Commit:
+    """The document's move and everything it held, given back in one commit: exactly once."""
+    key = (KIND, document.namespace, document.name)
+    nodes = dict.fromkeys(holding.node for holding in ending.freed)
+    steps = [step for holding in ending.freed for step in release(holding)]
+    return Commit(
+        puts=(Put(*key, ending.body, document.revision),) if ending.body is not None else (),
+        deletes=(Delete(*key, document.revision),) if ending.body is None else (),
+        counters=[*counters(steps), *(changed(node) for node in nodes)],
+        facts=[About(fact, 0) for fact in ending.facts],
+        mark=mark,
+        release=True,
+    )
