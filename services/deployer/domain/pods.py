@@ -51,7 +51,7 @@ def with_node(pod: Pod, *, lost: bool, now: datetime) -> tuple[PodStatus, tuple[
         return None
     ready = pod.status.container_statuses[0].ready
     conditions = _ready_conditions(
-        pod.status.conditions, ready, _why(pod.status), Report(sequence=0, node_lost=lost, now=now)
+        pod.status.conditions, ready=ready, why=_why(pod.status), report=Report(sequence=0, node_lost=lost, now=now)
     )
     new = pod.status.model_copy(update={"conditions": conditions})
     return None if new == pod.status else (new, facts(pod, new))
@@ -159,7 +159,7 @@ def _seen(pod: Pod, state: PodState, report: Report) -> PodStatus:
     container = _container_status(pod, state)
     conditions = scheduled(old.conditions, bound=True, now=report.now)
     conditions = set_condition(conditions, Condition(type=INITIALIZED, status="True"), report.now)
-    conditions = _ready_conditions(conditions, container.ready, (state.reason, state.message), report)
+    conditions = _ready_conditions(conditions, ready=container.ready, why=(state.reason, state.message), report=report)
     for kind in state.conditions:
         conditions = set_condition(conditions, Condition(type=kind, status="True", reason=kind), report.now)
     finished = state.phase if state.phase in _ENDED else ""
@@ -214,7 +214,7 @@ def _terminated(state: PodState) -> dict[str, Any] | None:
 
 
 def _ready_conditions(
-    conditions: list[Condition], ready: bool, why: tuple[str, str], report: Report
+    conditions: list[Condition], *, ready: bool, why: tuple[str, str], report: Report
 ) -> list[Condition]:
     reason, message = why
     contained = Condition(
