@@ -10,7 +10,7 @@ import signal
 
 from gpubus.datadir import DataDir, resolve
 from gpubus.refusal import Refusal
-from gpubus.stack import nats
+from gpubus.stack import nats, redis
 from gpubus.stack.credentials import ADMIN, ensure, nats_users, node_user, redis_passwords, seed_file
 from gpubus.stack.refusals import recorded
 
@@ -59,3 +59,15 @@ def export(data_dir: str) -> str:
         f"# NATS: put this block into the server's configuration and reload it.\n{nats_config(nats_users(where))}\n"
         f"# Redis: the content of its aclfile (or one ACL SETUSER a line).\n{acl_file(passwords, passwords[ADMIN])}"
     )
+
+
+def write_for_containers(where: DataDir, node: str) -> None:
+    """What docker-compose.yml mounts: credentials, nats.conf and redis.conf, listening for the other containers.
+
+    Raises:
+        Refusal: `node` is no node name.
+    """
+    ensure(where, (node_user(node),))
+    everywhere = "0.0.0.0"  # noqa: S104 - inside the compose network
+    nats.write_config(where, nats.NatsSettings(4222, everywhere), nats_users(where))
+    redis.write_files(where, 6379, redis_passwords(where), everywhere)

@@ -65,16 +65,19 @@ def size(count: int) -> str:
     return f"{count / _MIB:.1f} MiB" if count < 1024 * _MIB else f"{count / (1024 * _MIB):.1f} GiB"
 
 
+def _count(number: Any, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _artifact(data: Mapping[str, Any]) -> str:
     node = f" on {data['node']}" if data.get("node") else ""
-    files = f"{data['fileCount']} files, " if data.get("fileCount") else ""
+    files = f"{_count(data['fileCount'], 'file')}, " if data.get("fileCount") else ""
     revision = f" at {str(data['revision'])[:12]}" if data.get("revision") else ""
     return f"{files}{size(int(data.get('sizeBytes') or 0))}{revision}{node}"
 
 
 def _pool(data: Mapping[str, Any]) -> str:
-    parts = [f"{data.get(name)} {name}" for name in ("nodes", "devices", "cores") if data.get(name)]
-    return ", ".join(parts)
+    return ", ".join(_count(data[f"{name}s"], name) for name in ("node", "device", "core") if data.get(f"{name}s"))
 
 
 def _device(data: Mapping[str, Any]) -> str:
@@ -97,7 +100,7 @@ def _because(data: Mapping[str, Any]) -> str:
 def _workload(data: Mapping[str, Any]) -> str:
     nodes = data.get("node") or data.get("nodeName") or ", ".join(str(node) for node in data.get("nodes") or ())
     devices = data.get("devices") or ()
-    cards = f" with {len(devices)} {'device' if len(devices) == 1 else 'devices'}" if devices else ""
+    cards = f" with {_count(len(devices), 'device')}" if devices else ""
     return f"{f'on {nodes}' if nodes else ''}{cards}{_because(data)}".lstrip(": ")
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from gpubus.datadir import resolve
+from gpubus.datadir import DataDir, resolve
 from gpubus.environment import inherited
 from gpubus.refusal import Refusal
 from gpubus.stack.plan import python
@@ -23,10 +23,29 @@ def add(directory: Path, repo: str, revision: str, data_dir: str) -> int:
     Raises:
         Refusal: no folder, or no repository name.
     """
+    return subprocess.run(
+        _command(directory, repo, revision, resolve(data_dir)), env=inherited(), check=False
+    ).returncode
+
+
+def add_quietly(directory: Path, repo: str, revision: str, where: DataDir) -> None:
+    """The same without output.
+
+    Raises:
+        Refusal: it failed, with its last line.
+    """
+    told = subprocess.run(
+        _command(directory, repo, revision, where), env=inherited(), capture_output=True, text=True, check=False
+    )
+    if told.returncode:
+        lines = (told.stderr or told.stdout).strip().splitlines() or ["no reason given"]
+        raise Refusal(f"The hub did not take {directory}: {lines[-1]}")
+
+
+def _command(directory: Path, repo: str, revision: str, where: DataDir) -> list[str]:
     if not directory.is_dir():
         raise Refusal(f"{directory} is no folder: give the one that holds the model's files.")
     if not _REPO.fullmatch(repo):
         raise Refusal(f"--repo {repo!r} is no OWNER/NAME.")
-    where = resolve(data_dir)
     words = ("hub-add", directory.absolute(), "--repo", repo, "--revision", revision, "--data-dir", where.root)
-    return subprocess.run([*python("services.modelstore", *words)], env=inherited(), check=False).returncode
+    return [*python("services.modelstore", *words)]

@@ -262,6 +262,18 @@ def credentials_export(data_dir: DataDirOption = "") -> None:
     print(export(data_dir), end="")
 
 
+@credentials.command("write", hidden=True)
+def credentials_write(
+    node_name: Annotated[str, typer.Option("--node", help="The node whose agents run in containers.")],
+    data_dir: DataDirOption = "",
+) -> None:
+    """Write credentials and server configurations for docker-compose.yml."""
+    from gpubus.access import write_for_containers
+    from gpubus.datadir import resolve
+
+    write_for_containers(resolve(data_dir), node_name)
+
+
 @app.command()
 def agent(
     join: Annotated[str, typer.Option(help="nats://HOST:PORT of the system to join.")],

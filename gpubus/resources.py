@@ -200,7 +200,7 @@ def apply(sources: list[str], namespace: str, *, dry_run: bool, data_dir: str) -
     failed = 0
     for place, body in found:
         try:
-            print(_apply_one(api, kinds, body, namespace, dry_run=dry_run), flush=True)
+            print(apply_one(api, kinds, body, namespace, dry_run=dry_run), flush=True)
         except Refusal as refusal:
             failed = 1
             print(f"{place}: {refusal.sentence}", file=sys.stderr, flush=True)
@@ -209,7 +209,12 @@ def apply(sources: list[str], namespace: str, *, dry_run: bool, data_dir: str) -
     return failed
 
 
-def _apply_one(api: Api, kinds: list[ServedKind], body: dict[str, Any], namespace: str, *, dry_run: bool) -> str:
+def apply_one(api: Api, kinds: list[ServedKind], body: dict[str, Any], namespace: str, *, dry_run: bool) -> str:
+    """Server-side apply one document; what was done, for a person.
+
+    Raises:
+        Refusal: the server's.
+    """
     kind, space, name = placed(kinds, body, namespace)
     query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"} | (
         {"dryRun": "All"} if dry_run else {}

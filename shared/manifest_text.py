@@ -191,11 +191,8 @@ def _check_tree(body: Any) -> None:
 
 
 def _check_text(text: str) -> None:
-    if text.isascii():
-        bad = "\0" in text
-    else:
-        bad = "\0" in text or any("\ud800" <= char <= "\udfff" for char in text)
-    if bad:
+    half = not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
+    if half or "\0" in text:
         raise Malformed("a text contains NUL or half of a surrogate pair")
 
 
@@ -376,7 +373,8 @@ def _yaml(text: str) -> Iterator[tuple[Any, int]]:
             else:
                 _feed(reader, event, yaml)
     except yaml.MarkedYAMLError as error:
-        where = error.problem_mark.line + 1 if error.problem_mark else line
+        mark = error.problem_mark
+        where = mark.line + 1 if mark is not None else line
         raise _at(where, "", f"not YAML: {error.problem or 'unreadable'}") from None
     except yaml.YAMLError:
         raise _at(line, "", "not YAML: a character that may not be there") from None

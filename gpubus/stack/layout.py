@@ -63,7 +63,9 @@ def plan(where: DataDir, choices: Choices) -> StackPlan:
     """The processes in start order."""
     servers = list(_servers(where, choices))
     migrate = ProcessPlan("migrate", [*python("gpubus.main", "migrate")], "exit", after=[p.name for p in servers])
-    return StackPlan([*servers, migrate, *(_named(choices, process) for process in _services(choices))])
+    # Services do not wait for their streams: they ask again, and most of their start is imports.
+    after = [process.name for process in servers]
+    return StackPlan([*servers, migrate, *(_named(choices, process, after) for process in _services(choices))])
 
 
 def _servers(where: DataDir, choices: Choices) -> Iterator[ProcessPlan]:
@@ -89,11 +91,11 @@ def _services(choices: Choices) -> Iterator[ProcessPlan]:
         yield ProcessPlan("fleet", [*choices.command("gpubus.fleet")], stage=STOP_PODS)
 
 
-def _named(choices: Choices, process: ProcessPlan) -> ProcessPlan:
+def _named(choices: Choices, process: ProcessPlan, after: list[str]) -> ProcessPlan:
     """With what belongs to this copy alone, so that a second copy can share the env file."""
     port = choices.ports[f"health.{process.name}"]
     own = {"GPUBUS_INSTANCE": process.name, "GPUBUS_HEALTH_PORT": str(port)}
-    return ProcessPlan(process.name, process.argv, "http", port, ["migrate"], process.stage, own=own)
+    return ProcessPlan(process.name, process.argv, "http", port, after, process.stage, own=own)
 
 
 def settings_of(where: DataDir, choices: Choices, process: str) -> dict[str, str]:

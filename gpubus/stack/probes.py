@@ -1,5 +1,6 @@
 """Readiness probes over a bare socket: HTTP `/readyz`, the NATS greeting, Redis PING.
 
+`python -m gpubus.stack.probes PORT` is the health check of containers: 0 when `/readyz` there says so.
 Standard library only; http.client alone would double the supervisor's memory. Must not wait longer than half a second.
 Read next: gpubus/stack/children.py.
 """
@@ -7,6 +8,7 @@ Read next: gpubus/stack/children.py.
 from __future__ import annotations
 
 import socket
+import sys
 
 from gpubus.datadir import DataDir
 from gpubus.stack.plan import ProcessPlan
@@ -65,3 +67,7 @@ def _read(link: socket.socket, until: bytes) -> bytes:
             break
         got += chunk
     return got
+
+
+if __name__ == "__main__":
+    sys.exit(0 if http_status(int(sys.argv[1]), "/readyz") == 200 else 1)

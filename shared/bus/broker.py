@@ -25,8 +25,8 @@ from shared.bus.observe import observed_delivery
 from shared.bus.pull import PULL_SECONDS, BoundJetStream
 from shared.bus.requests import serve
 from shared.bus.router import Bound, Router, Spec
+from shared.bus.settle import Undecodable
 from shared.clock import Clock
-from shared.errors import NotFound
 from shared.messages.base import Command, Fact, Report
 from shared.telemetry.logging import get_logger
 
@@ -149,7 +149,7 @@ async def _handle(_: Any) -> Any:
 
 
 async def _no_handler(_: Any, __: Any) -> Any:
-    raise NotFound("the handler this was redriven to does not exist any more")
+    raise Undecodable("the handler this was redriven to does not exist any more")
 
 
 async def _undecoded(message: StreamMessage[Any]) -> Any:

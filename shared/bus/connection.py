@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ MAX_OUTSTANDING_PINGS = 2
 RECONNECT_SECONDS = 0.25
 _FORBIDDEN = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 _REMEMBERED_VIOLATIONS = 256
+_HEADER_FRAME = len("NATS/1.0\r\n\r\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +176,7 @@ async def ask(connection: Connection, request: Request) -> Msg:
         PermissionDenied: this user may not ask that.
         TooLarge: over the server's limit.
     """
+    _fits(connection, request.subject, request.data, request.headers)
     try:
         return await connection.request(
             request.subject, request.data, timeout=request.timeout, headers=request.headers or None
@@ -200,10 +202,22 @@ async def send(
         Unavailable: not connected.
         TooLarge: over the server's limit.
     """
+    _fits(connection, subject, data, headers or {})
     try:
         await connection.publish(subject, data, reply=reply, headers=headers)
     except nats.errors.Error as error:
         raise translated(error, subject) from None
+
+
+def _fits(connection: Connection, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
+    """The server counts headers too, and ends the connection of whoever sends more; nats-py counts the body alone."""
+    size = (
+        len(data) + sum(len(key.encode()) + len(value.encode()) + 4 for key, value in headers.items()) + _HEADER_FRAME
+    )
+    if size > connection.max_payload:
+        raise TooLarge(
+            f"the message for {subjects.template(subject)} is over the bus's limit of {connection.max_payload} bytes"
+        )
 
 
 def translated(error: nats.errors.Error, subject: str) -> GpubusError:

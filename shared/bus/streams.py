@@ -115,14 +115,21 @@ def _place(message: type[Any]) -> tuple[str, str] | None:
     return None
 
 
-async def migrate(url: str, seed_file: Path | str | None = None, *, user: str = ADMIN, replicas: int = 1) -> Migration:
+async def migrate(
+    url: str,
+    seed_file: Path | str | None = None,
+    *,
+    user: str = ADMIN,
+    replicas: int = 1,
+    connect_seconds: float = 30.0,
+) -> Migration:
     """Declare everything; see the module.
 
     Raises:
         Unavailable: NATS or JetStream does not answer.
         FailedPrecondition: the server is older than 2.10, or refuses a change (it says which).
     """
-    bus = await BusClient.connect(url=url, user=user, seed_file=seed_file, name="migrator")
+    bus = await BusClient.connect(url=url, user=user, seed_file=seed_file, name="migrator", timeout=connect_seconds)
     try:
         done = await declare(bus, replicas)
     finally:

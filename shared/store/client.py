@@ -153,15 +153,18 @@ class Store:
             self.saw(done.revisions[-1])
         return done
 
-    async def inbox_answer(self, handler: str, message_id: str) -> dict[str, Any] | None:
-        """What a handler answered to a message in the last 15 minutes; None when it has not taken it, {} without answer."""
-        taken = await self.inbox_entry(handler, message_id)
+    async def inbox_answer(self, handler: str, message_id: str, *, service: str = "") -> dict[str, Any] | None:
+        """What a handler answered to a message in the last 15 minutes; None when it has not taken it, {} without answer.
+
+        `service` reads another service's inbox: the gateway tells what became of a write.
+        """
+        taken = await self.inbox_entry(handler, message_id, service=service)
         return None if taken is None else taken.answer or {}
 
-    async def inbox_entry(self, handler: str, message_id: str) -> Committed | None:
+    async def inbox_entry(self, handler: str, message_id: str, *, service: str = "") -> Committed | None:
         """The same with the revisions that the first delivery wrote."""
         bucket = await self.time_us() // _BUCKET_US
-        prefix = keys.inbox_prefix(self.service, handler)
+        prefix = keys.inbox_prefix(service or self.service, handler)
         for back in range(_BUCKETS):
             found = await self.connection.read("HGET", f"{prefix}{bucket - back}", message_id)
             if found is not None:

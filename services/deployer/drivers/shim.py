@@ -21,15 +21,21 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 TICK_SECONDS = 5
 """How often the log's size is looked at."""
 COMMAND_NOT_FOUND = 127
 COMMAND_NOT_EXECUTABLE = 126
 _CAUGHT = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+"""Python ignores the first two, and an ignored signal stays ignored through exec."""
 _COPY_BYTES = 1 << 20
 
 
-def write(name: str, body: dict[str, object]) -> None:
+def write(name: str, body: dict[str, Any]) -> None:
     """Replace a JSON file of the Pod's folder in one step."""
     temporary = f".{name}.{os.getpid()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -47,37 +53,28 @@ def start_ticks(pid: int | str) -> int:
         return 0
 
 
-def become_engine(order: dict[str, object], lock: int, log: int) -> None:
+def become_engine(order: dict[str, Any], lock: int, log: int) -> None:
     """In the child: a session of its own, default signals, the lock inherited; then the engine's program. Never returns."""
-    argv, env = list(map(str, order["argv"])), {str(k): str(v) for k, v in order["env"].items()}
     os.setsid()
-    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    for number in _DEFAULTED:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _CAUGHT)
-    now = time.time()  # noqa: TID251 - shown to people
-    write(
-        "engine.json",
-        {
-            "pid": os.getpid(),
-            "start": start_ticks("self"),
-            "run": order["run"],
-            "started": int(now),
-            "place": order["place"],
-        },
-    )
+    started = int(time.time())  # noqa: TID251 - shown to people
+    identity = {"pid": os.getpid(), "start": start_ticks("self")}
+    write("engine.json", {**identity, "run": order["run"], "started": started, "place": order["place"]})
     os.set_inheritable(lock, True)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    code = COMMAND_NOT_FOUND
+    argv, code = order["argv"], COMMAND_NOT_EXECUTABLE
     try:
-        if order.get("cwd"):
-            os.chdir(str(order["cwd"]))
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is wanted
+        if order["cwd"]:
+            os.chdir(order["cwd"])
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
-        code = COMMAND_NOT_FOUND if isinstance(error, FileNotFoundError) else COMMAND_NOT_EXECUTABLE
+        if isinstance(error, FileNotFoundError):
+            code = COMMAND_NOT_FOUND
     finally:
         os._exit(code)
 
@@ -96,9 +93,9 @@ def watch(pid: int, grace: float, log: int, limit: int) -> int:
     while True:
         left = max(0.05, deadline - _now()) if deadline else TICK_SECONDS
         caught = signal.sigtimedwait(_CAUGHT, min(left, TICK_SECONDS))
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            kill_group(pid, signal.SIGKILL)  # not reaped yet, so the group's number cannot be somebody else's
+            return os.waitpid(pid, 0)[1]
         if caught is not None and caught.si_signo != signal.SIGCHLD and not deadline:
             kill_group(pid, signal.SIGTERM)
             kill_group(pid, signal.SIGCONT)
@@ -128,6 +125,8 @@ def cut(log: int, limit: int) -> None:
 def main() -> None:
     """See module."""
     os.chdir(sys.argv[1])
+    if os.getpid() != os.getsid(0):
+        os.setsid()
     lock = int(sys.argv[2])
     os.set_inheritable(lock, False)
     os.umask(0o077)
@@ -139,8 +138,7 @@ def main() -> None:
     pid = os.fork()
     if pid == 0:
         become_engine(order, lock, log)
-    status = watch(pid, float(order["grace"]), log, int(order["logLimit"]))
-    kill_group(pid, signal.SIGKILL)
+    status = watch(pid, order["grace"], log, order["logLimit"])
     code = os.waitstatus_to_exitcode(status)
     finished = int(time.time())  # noqa: TID251 - shown to people
     ended = {"exitCode": code if code >= 0 else 128 - code, "signal": -code if code < 0 else None}

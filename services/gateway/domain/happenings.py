@@ -54,7 +54,13 @@ def _message(aggregate: str, fact: str, data: Data) -> str:
     said = str(data.get("message") or "")
     if said:
         return said[:1024]
-    words = _Words({name: len(value) if isinstance(value, list) else value for name, value in data.items() if value not in (None, "")})
+    words = _Words(
+        {
+            name: len(value) if isinstance(value, list) else value
+            for name, value in data.items()
+            if value not in (None, "")
+        }
+    )
     sentence = _SENTENCES.get(f"{aggregate}.{fact}", f"{aggregate} {fact}").format_map(words)
     reason = str(data.get("reason") or "")
     return f"{sentence} ({reason})" if reason and reason not in sentence else sentence

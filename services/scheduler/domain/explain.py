@@ -5,7 +5,7 @@ Pure. Read next: diagnosis.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.scheduler.domain import status
@@ -21,7 +21,7 @@ _NODES_SHOWN = 1000
 def why_here(body: Mapping[str, Any]) -> dict[str, Any]:
     """State, reason and message that a stored workload's conditions say."""
     found = status.status_of(body).get("conditions") or ()
-    last = max(found, key=lambda condition: _RANK.get(condition.get("type", ""), -1), default={})
+    last: Mapping[str, Any] = max(found, key=lambda condition: _RANK.get(condition.get("type", ""), -1), default={})
     return {
         "state": status.state(body).value,
         "reason": str(last.get("reason", "")),
@@ -58,3 +58,8 @@ def node_by_node(pool: PoolView, demand: Demand, chosen: frozenset[str] = frozen
 
 
 _RANK = {"QuotaReserved": 0, "Admitted": 1, "Evicted": 2, "Finished": 3}
+
+
+def places(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Where its Pods are, as JSON."""
+    return status.assignments(body)

@@ -20,7 +20,7 @@ from shared.resources.access import SETTINGS, SETTINGS_NAMESPACE
 from shared.resources.core import Node
 from shared.resources.device import Devices
 from shared.resources.pool import InstanceType
-from shared.store.cache import DELETED, Change, DocumentCache
+from shared.store.cache import DELETED, MODIFIED, Change, DocumentCache
 from shared.store.documents import Document
 
 KINDS = (
@@ -28,8 +28,10 @@ KINDS = (
     "LocalQueue", "Workload",
 )  # fmt: skip
 """What the cache must hold, in an order in which each needs only the ones before."""
-_SHAPING = frozenset({"Namespace", "Setting", "Node", "InstanceType", "InstanceTypeFlavor", "LocalQueue"})
+_SHAPING = frozenset({"Namespace", "Setting", "Node"})
 """Kinds of which any change may change which pools and entrances there are."""
+_SHAPED = frozenset({"InstanceType", "InstanceTypeFlavor", "LocalQueue"})
+"""Kinds that are made and removed by that; a mere new status of one changes nothing."""
 MIXED = "instance-type-mixed-on-node"
 DERIVED = "instance-type-derived-from-node"
 
@@ -101,7 +103,7 @@ class Board:
         return SETTINGS[name] if value in {None, ""} else str(value)
 
     def _changed(self, change: Change) -> None:
-        if change.kind in _SHAPING:
+        if change.kind in _SHAPING or (change.kind in _SHAPED and _is_made_or_going(change)):
             self.shape_changed = True
         take = self._take.get(change.kind)
         if take is not None:
@@ -213,7 +215,10 @@ class Board:
         """Whoever waits may have what the workload held before."""
         if change.old is None:
             return
-        for holding in status.holdings(change.old.body):
+        freed = status.holdings(change.old.body)
+        if freed and any(state.deleting for state in self.types.values()):
+            self.shape_changed = True  # a type goes when the last workload in it does
+        for holding in freed:
             for key in self.nodes.pools_of(holding.node):
                 self.on_pool(key)
 
@@ -222,3 +227,7 @@ class Board:
             self.nodes.mix(mixed=self.setting(MIXED) != "false")
             for key in list(self.nodes.pools):
                 self.on_pool(key)
+
+
+def _is_made_or_going(change: Change) -> bool:
+    return change.type != MODIFIED or change.document.deleting

@@ -12,7 +12,7 @@ from services.scheduler.domain.ledger import release
 from services.scheduler.store.admissions import changed, counters
 from shared.clock import Clock, rfc3339
 from shared.commands.workload import CancelWorkload, SubmitWorkload
-from shared.errors import FailedPrecondition, InvalidArgument, NotFound
+from shared.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Raced
 from shared.events.workload import WorkloadHeld
 from shared.faults import point
 from shared.resources.workload import Workload
@@ -24,6 +24,7 @@ from shared.telemetry.logging import get_logger
 KIND = "Workload"
 _CANCELLED = "cancelled"
 """Table of uids that were cancelled before they were submitted: two commands may overtake each other."""
+_ATTEMPTS = 5
 log = get_logger(__name__)
 
 
@@ -48,10 +49,18 @@ class WorkloadStore:
             raise NotFound(f'namespace "{name}" not found; create it with: kubectl create namespace {name}')
         if namespace.deleting:
             raise FailedPrecondition(f'namespace "{command.namespace}" is being deleted')
-        stored = await self._store.get(KIND, command.namespace, command.name)
-        if intake.is_repeat(command, stored.uid if stored is not None else None):
-            return
-        await self._create(await self._accepted(command, mark), mark)
+        for attempt in range(_ATTEMPTS):
+            stored = await self._store.get(KIND, command.namespace, command.name)
+            if intake.is_repeat(command, stored.uid if stored is not None else None):
+                return
+            workload = await self._accepted(command, mark)
+            try:
+                await self._create(workload, mark)
+            except (Raced, AlreadyExists):  # another copy, or a cancellation, was faster: look again
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
 
     async def _accepted(self, command: SubmitWorkload, mark: InboxMark) -> Workload:
         try:
@@ -85,6 +94,16 @@ class WorkloadStore:
 
     async def cancel(self, command: CancelWorkload, mark: InboxMark) -> None:
         """End a workload once; one that is over or was never there is no matter."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self._cancel(command, mark)
+            except Raced:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    async def _cancel(self, command: CancelWorkload, mark: InboxMark) -> None:
         stored = await self._store.get(KIND, command.namespace, command.name)
         if stored is None or stored.uid != command.uid:
             await self._remember_cancelled(command.uid, mark)

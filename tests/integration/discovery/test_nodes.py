@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from services.discovery.domain.lifecycle import is_held, is_lost, reason_of
 from shared.commands.objects import WriteObject
 from shared.errors import from_dict
@@ -155,6 +157,7 @@ async def test_one_of_three_is_lost_two_of_four_are_not(house):
 
     await agents["n0"].silence()
     await eventually(lambda: house.count("NodeLost", "n0") == 1)
+    await asyncio.sleep(3.5)  # what falls later than one time-out does not count with it
 
     await asyncio.gather(agents["n1"].silence(), agents["n2"].silence())
     await eventually(lambda: controller.metric('gpubus_nodes{state="unknown"}') == 2)
@@ -204,6 +207,7 @@ async def test_a_bus_that_was_away_loses_nobody(house):
     assert await house.is_ready("only")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # nats-py leaves the stale socket behind
 async def test_a_bus_that_froze_loses_nobody(house):
     house.controller().start().ready()
     house.simulated("only", cards=1)
@@ -235,8 +239,8 @@ async def test_a_user_labels_cordons_and_deletes_a_node(house):
     assert node.metadata.labels["team"] == "blue"
     assert node.spec.unschedulable
 
+    body = (await house.store.get("Node", "", "n1")).json()
     body["metadata"]["labels"]["kubernetes.io/os"] = "plan9"
-    body["metadata"].pop("resourceVersion")
     answer = await write(house, "replace", "Node", "n1", object=body)
     assert from_dict(answer.error).causes[0].field == "metadata.labels[kubernetes.io/os]"
 

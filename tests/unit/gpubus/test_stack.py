@@ -51,9 +51,9 @@ def test_pods_stop_first_and_servers_last(tmp_path):
     assert {name for name, stage in stages.items() if stage == STOP_SERVERS} == {"nats-server", "redis-server"}
 
 
-def test_every_service_waits_for_streams_and_has_its_own_health_port(tmp_path):
+def test_every_service_waits_for_the_servers_and_has_its_own_health_port(tmp_path):
     services = [process for process in plan(DataDir(tmp_path), choices()).processes if process.ready_by == "http"]
-    assert {tuple(process.after) for process in services} == {("migrate",)}
+    assert {tuple(process.after) for process in services} == {("nats-server", "redis-server")}
     assert len({process.port for process in services}) == len(services)
     assert all(process.own["GPUBUS_INSTANCE"] == process.name for process in services)
 

@@ -116,7 +116,7 @@ def fact(kind: str, **data: object) -> bytes:
     ("raw", "about", "text"),
     [
         (fact("device.found", node="n", deviceId="d", product="nvidia-a10g", memoryMib=24576), "n/d", "nvidia-a10g, 24 GiB"),
-        (fact("pool.formed", name="p", nodes=1, cores=2), "p", "1 nodes, 2 cores"),
+        (fact("pool.formed", name="p", nodes=1, cores=2), "p", "1 node, 2 cores"),
         (fact("artifact.ready", namespace="a", name="m", node="n", sizeBytes=98 * 2**20), "a/m", "98.0 MiB on n"),
         (fact("replica.failed", namespace="a", name="m-0", node="n", exitCode=3, message="no"), "a/m-0", "on n, exit code 3: no"),
         (fact("workload.held", namespace="a", name="w", message="needs 2"), "a/w", "needs 2"),

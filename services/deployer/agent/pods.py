@@ -1,0 +1,269 @@
+"""One node's deployer agent: asks what the node should run, makes it so, and reports what runs.
+
+Level-triggered: it asks on connect, on a wake and every 10 s, ignores answers older than it has, and reports the full
+set when it changed, after a reconnect and in a new epoch. It never stops anything because nobody answers.
+Any number of them live in one process. Must not talk to the store. Read next: keeper.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+from services.deployer.agent.keeper import PodKeeper
+from services.deployer.agent.sequence import Sequence
+from services.deployer.ports import Prober, Runtime
+from shared.bus.client import BusClient
+from shared.clock import Clock
+from shared.errors import GpubusError, NotFound, Transient
+from shared.faults import point
+from shared.queries import DesiredPods, DesiredPodsAnswer, LogAnswer, ReadLog
+from shared.reports import PodsReported, PodState
+from shared.telemetry.logging import get_logger
+
+log = get_logger(__name__)
+
+ASK_SECONDS = 10.0
+RETRY_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+GRACE_AT_DOWN_SECONDS = 10.0
+"""The longest that the end of the whole stack waits for one Pod."""
+
+
+class PodAgent:
+    """One node on one bus client."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        bus: BusClient,
+        runtime: Runtime,
+        prober: Prober,
+        clock: Clock,
+        machine_id: str,
+        data_dir: Path | None = None,
+        spread: float = 0.2,
+    ) -> None:
+        """Nothing happens before `run`. `data_dir` None keeps nothing on disk; `spread` is the most seconds a common wake is spread over."""
+        self.node = node
+        self.incarnation = secrets.token_hex(8)
+        self.keepers: dict[str, PodKeeper] = {}
+        self._bus = bus
+        self._runtime = runtime
+        self._prober = prober
+        self._clock = clock
+        self._machine_id = machine_id
+        self._data_dir = data_dir
+        self._spread = spread
+        path = data_dir / "run" / f"deployer-agent-{node}.sequence" if data_dir is not None else None
+        self._sequence = Sequence(path, int(clock.now().timestamp()))
+        self._epoch, self._revision, self._least = "", 0, 0
+        self._refused = ""
+        self._reported: list[PodState] | None = None
+        self._ask_now, self._report_now = asyncio.Event(), asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def answered(self) -> bool:
+        """Whether the controller has told this agent what its node should run."""
+        return self._revision > 0 and not self._refused
+
+    def listen(self) -> None:
+        """Be woken by the controller and by reconnects, and answer for logs."""
+        self._bus.on_wake(self.node, self._woken)
+        self._bus.on_reconnect(self._reconnected)
+        self._bus.answer(ReadLog, self.node, self.read_log)
+
+    async def run(self) -> None:
+        """For ever; ends by cancellation, which leaves everything running."""
+        await self._adopt()
+        self.listen()
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            tasks.create_task(self._keep_asking())
+            tasks.create_task(self._keep_reporting())
+
+    async def close(self) -> None:
+        """At the end of the process: stop the Pods if the whole stack ends, else leave them to the next agent."""
+        if self._data_dir is None or not (self._data_dir / "run" / "stopping").exists():
+            return
+        log.info("pods_stopping", node=self.node, count=len(self.keepers))
+        await asyncio.gather(*(self._end(uid) for uid in self.keepers))
+
+    async def read_log(self, query: ReadLog) -> LogAnswer:
+        """A piece of a Pod's log."""
+        if query.uid not in self.keepers:
+            raise NotFound("that Pod is not on this node")
+        piece = await self._runtime.read_log(
+            query.uid,
+            offset=query.offset,
+            tail_lines=query.tail_lines,
+            max_bytes=min(query.max_bytes, 1 << 20),
+            previous=query.previous,
+        )
+        return LogAnswer(text=piece.text, next_offset=piece.next_offset, ended=piece.ended)
+
+    # Asking
+
+    async def _keep_asking(self) -> None:
+        await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - spreads a common start
+        while True:
+            known = await self.ask()
+            pause = ASK_SECONDS * random.uniform(0.9, 1.1) if known else RETRY_SECONDS  # noqa: S311 - as above
+            try:
+                async with asyncio.timeout(pause):
+                    await self._ask_now.wait()
+            except TimeoutError:
+                continue
+            finally:
+                self._ask_now.clear()
+
+    async def ask(self) -> bool:
+        """Ask once and act on the answer; whether there was one."""
+        question = DesiredPods(
+            node=self.node, incarnation=self.incarnation, machine_id=self._machine_id, min_revision=self._least
+        )
+        try:
+            answer: DesiredPodsAnswer = await self._bus.ask(question, timeout=ANSWER_SECONDS)
+        except Transient:
+            return False  # nobody there now: everything goes on as it is
+        except GpubusError as error:
+            log.warning("desired_not_answered", node=self.node, code=error.code.value, reason=str(error))
+            return False
+        return self.take(answer)
+
+    def take(self, answer: DesiredPodsAnswer) -> bool:
+        """Act on an answer; False for one that says nothing about this agent, or is older than what is held."""
+        if answer.refused != self._refused:
+            log.warning("desired_refused", node=self.node, reason=answer.refused)
+        self._refused = answer.refused
+        if answer.refused or answer.revision < max(self._revision, self._least):
+            return False
+        if answer.epoch != self._epoch:
+            self._epoch, self._reported = answer.epoch, None
+        self._revision = answer.revision
+        for wanted in answer.pods:
+            self._keeper(wanted.uid).want(wanted)
+        stopping = {stop.uid: float(stop.grace_seconds) for stop in answer.stopping}
+        for uid, grace in stopping.items():
+            self._keeper(uid).cancel(grace)
+        named = stopping.keys() | {wanted.uid for wanted in answer.pods}
+        for uid in self.keepers.keys() - named:
+            self.keepers[uid].cancel(self._grace_of(uid))
+        self._unnamed = frozenset(self.keepers.keys() - named)
+        for uid in self.keepers:
+            self._start_keeper(uid)
+        self._report_now.set()
+        return True
+
+    # Reporting
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            await self._report_now.wait()
+            self._report_now.clear()
+            if not self.answered:
+                continue
+            await self._forget()
+            if not await self.report():
+                await asyncio.sleep(RETRY_SECONDS)
+                self._report_now.set()
+
+    async def report(self) -> bool:
+        """Report everything if it is not what was reported last; False when the bus did not take it."""
+        states = [state for _, keeper in sorted(self.keepers.items()) if (state := keeper.state()) is not None]
+        if states == self._reported:
+            return True
+        epoch = self._epoch
+        message = PodsReported(
+            node=self.node, incarnation=self.incarnation, sequence=self._sequence.next(), epoch=epoch, pods=states
+        )
+        point("deployer-agent.before-report")
+        try:
+            await self._bus.report(message)
+        except GpubusError as error:
+            log.warning("report_not_stored", node=self.node, code=error.code.value)
+            return False
+        if epoch == self._epoch:
+            self._reported = states
+        return True
+
+    async def _forget(self) -> None:
+        """Drop what runs no more and nobody asks for: not wanted, not to be confirmed."""
+        for uid in list(self._unnamed):
+            keeper = self.keepers.get(uid)
+            if keeper is None or not keeper.confirmed:
+                continue
+            task = self._running.pop(uid, None)
+            if task is not None:
+                task.cancel()
+            await self._runtime.forget(uid)
+            del self.keepers[uid]
+            self._unnamed = self._unnamed - {uid}
+
+    # Pods
+
+    async def _adopt(self) -> None:
+        """Take up what an earlier agent left; nothing is started or stopped before the controller has spoken."""
+        self._runtime.on_change(self._pod_changed)
+        for uid, record in self._runtime.adopt().items():
+            self._keeper(uid).adopt(record)
+        await asyncio.gather(*(keeper.look() for keeper in self.keepers.values()))
+        if self.keepers:
+            log.info("pods_adopted", node=self.node, count=len(self.keepers))
+
+    def _keeper(self, uid: str) -> PodKeeper:
+        keeper = self.keepers.get(uid)
+        if keeper is None:
+            keeper = self.keepers[uid] = PodKeeper(
+                uid=uid,
+                node=self.node,
+                runtime=self._runtime,
+                prober=self._prober,
+                clock=self._clock,
+                changed=self._report_now.set,
+            )
+        return keeper
+
+    def _start_keeper(self, uid: str) -> None:
+        if uid not in self._running and self._tasks is not None:
+            self._running[uid] = self._tasks.create_task(self._kept(self.keepers[uid].run()))
+
+    async def _kept(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+
+    def _grace_of(self, uid: str) -> float:
+        recipe = self.keepers[uid].recipe
+        return float(recipe.pod.spec.termination_grace_period_seconds) if recipe is not None else 30.0
+
+    async def _end(self, uid: str) -> None:
+        grace = min(GRACE_AT_DOWN_SECONDS, self._grace_of(uid))
+        while (await self._runtime.observe(uid)).running:
+            await self._runtime.stop(uid, grace)
+            await asyncio.sleep(0.1)
+
+    def _pod_changed(self, uid: str) -> None:
+        keeper = self.keepers.get(uid)
+        if keeper is not None:
+            keeper.poke()
+
+    async def _woken(self, revision: int) -> None:
+        self._least = max(self._least, revision)
+        self._ask_now.set()
+
+    async def _reconnected(self) -> None:
+        self._reported = None
+        await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - spreads a common reconnect
+        self._ask_now.set()
+        self._report_now.set()
+
+
+def running(keepers: Iterable[PodKeeper]) -> int:
+    """How many Pods run, for metrics."""
+    return sum(1 for keeper in keepers if (state := keeper.state()) is not None and state.phase == "Running")

@@ -1,0 +1,4 @@
+"""What the gateway reads and writes: the watch cache, Events in memory, objects through their owners, keys, namespaces.
+
+Read next: objects.py.
+"""

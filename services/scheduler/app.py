@@ -1,0 +1,79 @@
+"""The controller put together: the only file that constructs its clients.
+
+Read next: handlers.py, loops/cycle.py.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from services.scheduler.domain.admission import Limits
+from services.scheduler.domain.rules import RULES
+from services.scheduler.domain.scorers import DEFAULT_WEIGHTS, Weights, weighted
+from services.scheduler.handlers import Handlers
+from services.scheduler.loops.cycle import AdmissionLoop
+from services.scheduler.loops.keeper import PoolKeeper
+from services.scheduler.loops.steward import LEASE, Steward
+from services.scheduler.projections.board import KINDS, Board
+from services.scheduler.settings import SchedulerSettings
+from services.scheduler.store.ledgers import LedgerStore
+from services.scheduler.store.pools import PoolStore
+from services.scheduler.store.workloads import WorkloadStore
+from shared.bus.router import Router
+from shared.service import Plan, Runtime
+from shared.service import main as run_main
+from shared.store.cache import DocumentCache
+from shared.store.leases import run_leased
+from shared.store.objects import ObjectWriter
+
+SERVICE = "scheduler"
+
+
+async def build(runtime: Runtime[SchedulerSettings]) -> Plan:
+    """Connect and wire."""
+    clock, settings = runtime.clock, runtime.settings
+    store = await runtime.connect_store()
+    bus = await runtime.connect_bus()
+    cache = DocumentCache(store, KINDS)
+    board = Board(cache, _weights(settings.placement))
+    pools, ledgers = PoolStore(store, board, clock), LedgerStore(store, board)
+    workloads = WorkloadStore(store, clock)
+    handlers = Handlers(
+        board=board, pools=pools, workloads=workloads, ledgers=ledgers, writer=ObjectWriter(store, RULES, clock)
+    )
+    limits = Limits(admissions=settings.cycle_admissions, patience=settings.patience_seconds)
+    admission = AdmissionLoop(
+        store=store, board=board, ledgers=ledgers, clock=clock, limits=limits, batch=settings.batch
+    )
+    keeper = PoolKeeper(store, board, admission.run)
+    steward = Steward(
+        store=store, board=board, pools=pools, ledgers=ledgers, workloads=workloads, clean_up=handlers.clean_up,
+        clock=clock, audit_seconds=settings.audit_seconds,
+    )  # fmt: skip
+    router = Router(SERVICE)
+    router.include(handlers)
+    return Plan(
+        name=SERVICE,
+        bus=bus,
+        store=store,
+        router=router,
+        loops={
+            "cache": cache.run,
+            "pools": keeper.run,
+            "steward": lambda: run_leased(store, LEASE, steward.run, clock),
+        },
+        before=(cache.synced,),
+        checks={"cache": lambda: cache.ready},
+    )
+
+
+def main() -> NoReturn:
+    """Run the controller."""
+    run_main(SERVICE, SchedulerSettings, build)
+
+
+def _weights(placement: str) -> Weights:
+    """The default weights with packing or its opposite."""
+    chosen = {**DEFAULT_WEIGHTS}
+    chosen[placement] = chosen.pop("binpack")
+    return weighted(chosen)
