@@ -19,7 +19,7 @@ from gpubus.stack.refusals import is_held, recorded, supervisor_of
 from gpubus.stack.shutdown import stop_stack
 from shared.clock import SystemClock
 
-PATIENCE = 75.0
+PATIENCE = 95.0
 """Seconds for the supervisor's orderly stop: more than the sum of its stages."""
 
 

@@ -5,16 +5,15 @@ Must not change anything. Read next: gpubus/resources.py.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from gpubus.bus import admin_bus
 from gpubus.kinds import ServedKind, named, served
 from gpubus.refusal import Refusal
 from gpubus.resources import targets, yaml_text
 from gpubus.rest import Api, connect
 from gpubus.terminal import paint, table
 
+_NO_EXPLANATION = (400, 403, 404, 405, 429, 500, 501, 503, 504)
 _DEPLOYMENT = "app.kubernetes.io/instance"
 
 
@@ -84,15 +83,15 @@ def why(name: str, namespace: str, data_dir: str) -> None:
         Refusal: there is no workload or deployment of that name.
     """
     api, space = connect(data_dir), namespace or "default"
-    workloads = _workloads(api, name.rpartition("/")[2], space)
+    (kind,) = named(served(api), "workloads")
+    workloads = _workloads(api, kind, name.rpartition("/")[2], space)
     for number, workload in enumerate(workloads):
         print(("\n" if number else "") + sentence(workload))
-        for line in asyncio.run(_node_by_node(workload, data_dir)):
+        for line in _node_by_node(api, kind, workload):
             print(f"  {line}")
 
 
-def _workloads(api: Api, name: str, space: str) -> list[dict[str, Any]]:
-    (kind,) = named(served(api), "workloads")
+def _workloads(api: Api, kind: ServedKind, name: str, space: str) -> list[dict[str, Any]]:
     status, body = api.call("GET", kind.path(space, name), fine=(404,))
     if status == 200:
         return [body]
@@ -138,30 +137,25 @@ def _place(assignment: dict[str, Any]) -> str:
     return f"node {assignment.get('nodeName')}, {held} of {assignment.get('pool')}"
 
 
-async def _node_by_node(workload: dict[str, Any], data_dir: str) -> list[str]:
+def _node_by_node(api: Api, kind: ServedKind, workload: dict[str, Any]) -> list[str]:
     """What the scheduler says when asked; nothing when it cannot be reached: the conditions have been printed."""
-    from shared.errors import GpubusError
-    from shared.queries import ExplainPlacement
-
     metadata = workload.get("metadata", {})
-    question = ExplainPlacement(namespace=str(metadata.get("namespace")), name=str(metadata.get("name")))
-    try:
-        async with admin_bus(data_dir) as bus:
-            answer = await bus.ask(question, timeout=3.0)
-    except (GpubusError, Refusal):
-        return []
-    return explained(answer)
+    path = kind.path(str(metadata.get("namespace")), str(metadata.get("name")), "explain")
+    status, answer = api.call("GET", path, fine=_NO_EXPLANATION)
+    return explained(answer) if status == 200 and isinstance(answer, dict) else []
 
 
-def explained(answer: Any) -> list[str]:
-    """A placement explanation's nodes, one a line; first the queue."""
-    lines = [f"place {answer.queue_position} in its queue"] if answer.queue_position is not None else []
-    for node in answer.nodes:
-        fits = paint("fits", "green") if node.get("fits") else paint("no", "yellow")
+def explained(answer: dict[str, Any]) -> list[str]:
+    """A placement explanation (its JSON): the place in the queue, then a node a line."""
+    position = answer.get("queuePosition")
+    lines = [f"place {position} in its queue"] if position is not None else []
+    for node in answer.get("nodes") or ():
+        fits = "chosen" if node.get("chosen") else "fits" if node.get("fits") else "no"
         score = (
             f" (score {node['score']:.2f})" if isinstance(node.get("score"), int | float) and node.get("fits") else ""
         )
-        lines.append(f"{node.get('node', ''):<32} {fits}{score} {node.get('reason', '')}".rstrip())
+        colour = "yellow" if fits == "no" else "green"
+        lines.append(f"{node.get('node', ''):<32} {paint(fits, colour)}{score} {node.get('reason', '')}".rstrip())
     return lines
 
 

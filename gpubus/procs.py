@@ -61,33 +61,36 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def holders(path: Path) -> list[int]:
-    """The processes (of this user) that have a file open: who still belongs to a stack whose records are gone."""
-    try:
-        wanted = path.stat()
-    except OSError:
-        return []
-    return [pid for pid in _pids() if pid != os.getpid() and _holds(pid, wanted)]
+def holders(*paths: Path) -> list[int]:
+    """The processes (of this user) that have one of the files open: who still belongs to what the files stand for."""
+    wanted = set()
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        wanted.add((found.st_dev, found.st_ino))
+    return [pid for pid in _pids() if pid != os.getpid() and _holds(pid, wanted)] if wanted else []
 
 
 def _pids() -> list[int]:
     return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()] if _PROC.exists() else []
 
 
-def _holds(pid: int, wanted: os.stat_result) -> bool:
+def _holds(pid: int, wanted: set[tuple[int, int]]) -> bool:
     try:
         with os.scandir(_PROC / str(pid) / "fd") as open_files:
-            return any(_same(entry, wanted) for entry in open_files)
+            return any(_file(entry) in wanted for entry in open_files)
     except OSError:
         return False
 
 
-def _same(entry: os.DirEntry[str], wanted: os.stat_result) -> bool:
+def _file(entry: os.DirEntry[str]) -> tuple[int, int]:
     try:
         found = entry.stat()
     except OSError:
-        return False
-    return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
+        return (-1, -1)
+    return (found.st_dev, found.st_ino)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,8 @@ async def _ask(asked: list[tuple[str, str, dict[str, Any]]], data_dir: str) -> i
                 node.get("fits") for node in answer.nodes
             )
             waits = waits or int(not admitted)
-            print(f"{paint(about, 'bold')}: {answer.message or answer.reason or answer.state}")
-            for line in explained(answer):
+            print(f"{paint(about, 'bold')}: {answer.state}, {answer.message or answer.reason}")
+            for line in explained(answer.model_dump(by_alias=True)):
                 print(f"  {line}")
     return waits
 

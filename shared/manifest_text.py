@@ -363,11 +363,12 @@ def _yaml(text: str) -> Iterator[tuple[Any, int]]:
     reader = _Reader()
     line = 1
     try:
-        for event in yaml.parse(text, Loader=loader):
+        events: Iterator[Any] = yaml.parse(text, Loader=loader)
+        for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 # Nodes are counted over the whole text: many small documents are a bomb too.
                 reader = _Reader(nodes=reader.nodes)
-                line = event.end_mark.line + 1
+                line = event.end_mark.line + 1 if event.end_mark else line
             elif isinstance(event, yaml.DocumentEndEvent):
                 yield reader.root, line
             else:

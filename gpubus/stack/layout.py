@@ -15,6 +15,8 @@ from gpubus.stack.probes import LOOPBACK
 from shared.subjects import SERVICES
 
 AGENTS = ("deployer", "modelstore", "discovery")
+PODS_PATIENCE, SERVICE_PATIENCE, SERVER_PATIENCE = 45, 22, 10
+"""Seconds from SIGTERM to SIGKILL: a Pod's usual grace is 30, a service drains for up to 20."""
 Command = Callable[..., Sequence[str]]
 WORKER = "gateway-worker-"
 # What the demo's first answer waits for starts first; on few cores the imports take turns.
@@ -71,12 +73,16 @@ def plan(where: DataDir, choices: Choices) -> StackPlan:
 def _servers(where: DataDir, choices: Choices) -> Iterator[ProcessPlan]:
     if choices.nats_server:
         argv = [choices.nats_server, "-c", str(where.run / "nats" / "nats.conf")]
-        yield ProcessPlan("nats-server", argv, "nats", choices.ports["nats"], stage=STOP_SERVERS, patience=10.0)
+        yield ProcessPlan(
+            "nats-server", argv, "nats", choices.ports["nats"], stage=STOP_SERVERS, patience=SERVER_PATIENCE
+        )
     if choices.redis_server:
         argv = [choices.redis_server, str(where.run / "redis" / "redis.conf")]
         repair = [*python("gpubus.stack.aof", where.root / "redis")]
         port = choices.ports["redis"]
-        yield ProcessPlan("redis-server", argv, "redis", port, stage=STOP_SERVERS, repair=repair, patience=10.0)
+        yield ProcessPlan(
+            "redis-server", argv, "redis", port, stage=STOP_SERVERS, repair=repair, patience=SERVER_PATIENCE
+        )
 
 
 def _services(choices: Choices) -> Iterator[ProcessPlan]:
@@ -95,7 +101,10 @@ def _named(choices: Choices, process: ProcessPlan, after: list[str]) -> ProcessP
     """With what belongs to this copy alone, so that a second copy can share the env file."""
     port = choices.ports[f"health.{process.name}"]
     own = {"GPUBUS_INSTANCE": process.name, "GPUBUS_HEALTH_PORT": str(port)}
-    return ProcessPlan(process.name, process.argv, "http", port, after, process.stage, own=own)
+    patience = PODS_PATIENCE if process.stage == STOP_PODS else SERVICE_PATIENCE
+    if process.stage == STOP_PODS:
+        own["GPUBUS_DRAIN_SECONDS"] = str(PODS_PATIENCE - 5)
+    return ProcessPlan(process.name, process.argv, "http", port, after, process.stage, own=own, patience=patience)
 
 
 def settings_of(where: DataDir, choices: Choices, process: str) -> dict[str, str]:

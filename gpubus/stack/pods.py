@@ -7,7 +7,6 @@ Must not start anything. Read next: services/deployer, whose shim takes the lock
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
 from pathlib import Path
 
 from gpubus.datadir import DataDir
@@ -24,12 +23,8 @@ def running_pods(where: DataDir) -> list[Path]:
 
 def stop_pods(where: DataDir) -> list[str]:
     """Stop every Pod that still runs, all at once; the names of processes that had to be killed."""
-    return end([(PATIENCE, process) for folder in running_pods(where) for process in _processes(folder)])
-
-
-def _processes(folder: Path) -> Iterator[Process]:
-    for pid in holders(folder / "lock"):
-        yield Process(f"pod {folder.name} pid {pid}", pid, identity(pid))
+    locks = [folder / "lock" for folder in running_pods(where)]
+    return end([(PATIENCE, Process(f"Pod process {pid}", pid, identity(pid))) for pid in holders(*locks)])
 
 
 def _held(lock: Path) -> bool:

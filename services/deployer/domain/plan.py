@@ -18,7 +18,7 @@ from services.deployer.domain.blocked import blocked
 from services.deployer.domain.names import replica_name, workload_uid
 from services.deployer.domain.observed import Seen
 from services.deployer.domain.render import ask_hash, assigned, render_hash
-from services.deployer.domain.steps import Cancel, CreatePod, Outcome, Plan, RemovePod, Submit
+from services.deployer.domain.steps import Cancel, CreatePod, Plan, RemovePod, Submit
 from shared.resources.core import Pod
 from shared.resources.deployment import ModelDeployment, ReplicaSlot, Role
 from shared.resources.workload import Workload
@@ -145,14 +145,12 @@ class _Draft:
                 self._close(slot)
             elif not pod.deleting:
                 self.steps.stops.append(pod)
-        elif workload is not None:
+            return
+        if workload is not None:
             self._cancel(workload)
-            self._close(slot)
-        elif self.seen.resync:
-            role = next((role for role in self.deployment.spec.roles if role.name == slot.role), None)
-            if role is not None:
-                self.steps.cancels.append(Cancel(name, self._uid(role, slot)))
-            self._close(slot)
+        elif (role := next((r for r in self.deployment.spec.roles if r.name == slot.role), None)) is not None:
+            self.steps.cancels.append(Cancel(name, self._uid(role, slot)))  # it may be on its way
+        self._close(slot)
 
     def _surplus(self) -> None:
         """What earlier attempts left: Pods still stopping, Workloads whose cancellation may have been lost."""
@@ -196,8 +194,8 @@ class _Draft:
     def _remove(self, pod: Pod) -> None:
         workload = self.seen.workloads.get(pod.name)
         member = not pod.spec.node_name or pod.spec.node_name in self.seen.nodes
-        outcome: Outcome = "Cancelled" if member else "NodeLost"
-        cancel = Cancel(workload.name, workload.uid, outcome) if workload is not None else None
+        reason = "" if member else "NodeLost"
+        cancel = Cancel(workload.name, workload.uid, reason=reason) if workload is not None else None
         self.steps.removes.append(RemovePod(pod, cancel))
 
     def _cancel(self, workload: Workload) -> None:

@@ -41,6 +41,8 @@ class Cancel:
     name: str
     uid: str
     outcome: Outcome = "Cancelled"
+    """Cancelled removes it; the others leave it to be read for a while."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Read next: cgroup.py.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import platform
@@ -33,9 +34,12 @@ class LinuxHost:
         self._root = root
         self._nats_url = nats_url
         self._version = agent_version
+        self._address: str | None = None
 
     async def read(self) -> HostFacts:
-        """See port; a few small files of /proc."""
+        """See port; a few small files of /proc, and once the way to the bus."""
+        if self._address is None:
+            self._address = await asyncio.to_thread(_address_towards, self._nats_url) if self._nats_url else ""
         try:
             return self._read()
         except OSError as error:
@@ -101,8 +105,7 @@ class LinuxHost:
         return match[1] if match else ""
 
     def _addresses(self, hostname: str) -> tuple[NodeAddress, ...]:
-        internal = _address_towards(self._nats_url)
-        found = [NodeAddress(type="InternalIP", address=internal)] if internal else []
+        found = [NodeAddress(type="InternalIP", address=self._address)] if self._address else []
         return (*found, NodeAddress(type="Hostname", address=hostname))
 
 
@@ -112,7 +115,7 @@ def _cpu_milli(bounds: Limits) -> int:
 
 
 def _address_towards(url: str) -> str:
-    """The address that this host has on its way to the bus: where others reach it. Sends nothing."""
+    """The address that this host has on its way to the bus: where others reach it. Sends nothing, may ask a resolver."""
     first = urlsplit(url.split(",", maxsplit=1)[0].strip())
     if not first.hostname:
         return ""

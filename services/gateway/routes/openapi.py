@@ -103,8 +103,6 @@ def _gvk(kind: Kind) -> dict[str, str]:
 
 def _converted(schema: Any, names: Mapping[str, str]) -> Any:
     """JSON Schema 2020 as OpenAPI 3.0: references renamed, null and const gone, closed objects left open."""
-    if isinstance(schema, Sequence) and not isinstance(schema, str):
-        return [_converted(item, names) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     if "$ref" in schema:
@@ -114,17 +112,20 @@ def _converted(schema: Any, names: Mapping[str, str]) -> Any:
         return {**_described(schema), **_converted(choices[0], names)}
     found: dict[str, Any] = {}
     for name, value in schema.items():
-        if name == "additionalProperties" and isinstance(value, Mapping):
-            found[name] = _converted(value, names)
-        elif name == "properties":
-            found[name] = {field: _converted(item, names) for field, item in value.items()}
-        elif name == "const":
-            found["enum"] = [value]
-        elif name not in _DROPPED:
-            found[name] = _converted(value, names) if name in {"items", "anyOf"} else value
-    if found.get("default", ...) is None:
-        del found["default"]
+        found |= _keyword(name, value, names)
     return found
+
+
+def _keyword(name: str, value: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    if name == "properties":
+        return {name: {field: _converted(item, names) for field, item in value.items()}}
+    if name == "anyOf":
+        return {name: [_converted(item, names) for item in value]}
+    if name == "items" or (name == "additionalProperties" and isinstance(value, Mapping)):
+        return {name: _converted(value, names)}
+    if name == "const":
+        return {"enum": [value]}
+    return {} if name in _DROPPED or (name == "default" and value is None) else {name: value}
 
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,13 @@ def _metadata(command: SubmitWorkload) -> Metadata:
     )
 
 
+def body_of(workload: Workload) -> Json:
+    """The document of a new Workload: what was said, without the defaults that every reader adds anyway."""
+    metadata = workload.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+    spec = workload.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return {"apiVersion": workload.api_version, "kind": workload.kind, "metadata": metadata, "spec": spec}
+
+
 def is_repeat(command: SubmitWorkload, stored_uid: str | None) -> bool:
     """Whether the submission was taken before.
 

@@ -74,8 +74,7 @@ class WorkloadStore:
             raise
 
     async def _create(self, workload: Workload, mark: InboxMark) -> None:
-        body = workload.to_json()
-        body.pop("status", None)
+        body = intake.body_of(workload)
         if (await self._store.read_hash(self._cancelled)).get(workload.uid):
             log.info("submission_was_cancelled", workload=workload.name, uid=workload.uid)
             return
@@ -106,7 +105,7 @@ class WorkloadStore:
     async def _cancel(self, command: CancelWorkload, mark: InboxMark) -> None:
         stored = await self._store.get(KIND, command.namespace, command.name)
         if stored is None or stored.uid != command.uid:
-            await self._remember_cancelled(command.uid, mark)
+            await self._remember_cancelled(command, stored.uid if stored is not None else None, mark)
             return
         ending = intake.cancelled(command, stored.body, rfc3339(self._clock.now()))
         if ending is None:
@@ -115,13 +114,14 @@ class WorkloadStore:
         await self._store.commit(ending_commit(stored, ending, mark))
         point("scheduler.cancel.after-commit")
 
-    async def _remember_cancelled(self, uid: str, mark: InboxMark) -> None:
-        now = str(await self._store.time_us())
-        guard = Require.equals(self._cancelled, uid, None)
-        if (await self._store.read_hash(self._cancelled)).get(uid):
+    async def _remember_cancelled(self, command: CancelWorkload, stored_uid: str | None, mark: InboxMark) -> None:
+        if (await self._store.read_hash(self._cancelled)).get(command.uid):
             return
+        now = str(await self._store.time_us())
+        document = keys.doc(KIND, command.namespace, command.name)
+        guards = (Require.equals(self._cancelled, command.uid, None), Require.equals(document, "uid", stored_uid))
         await self._store.commit(
-            Commit(requires=(guard,), assigns=(Assign(self._cancelled, uid, now),), mark=mark, release=True)
+            Commit(requires=guards, assigns=(Assign(self._cancelled, command.uid, now),), mark=mark, release=True)
         )
 
     async def forget_cancelled(self, older_us: int) -> None:

@@ -66,7 +66,7 @@ def connect(closing: AsyncExitStack) -> Connect:
 @pytest.fixture
 def serve(connect: Connect, closing: AsyncExitStack) -> Serve:
     async def make(
-        server: NatsServer, handlers: object, service: str = "scheduler", bus: BusClient | None = None
+        server: NatsServer, handlers: object, service: str = "deployer", bus: BusClient | None = None
     ) -> RouterRunner:
         router = Router(service)
         router.include(handlers)

@@ -63,7 +63,7 @@ class Explains:
 
 async def test_a_question_is_answered_with_its_caller_s_correlation(server: NatsServer, connect: Connect, serve: Serve):
     handlers = Explains()
-    await serve(server, handlers)
+    await serve(server, handlers, "scheduler")
     bus = await connect(server, "gateway")
 
     with caused_by(Origin("op-1", "m0", "")):
@@ -86,7 +86,7 @@ async def test_no_answer_in_time_is_deadline_exceeded(server: NatsServer, connec
     async def slow() -> None:
         await asyncio.sleep(5)
 
-    await serve(server, Explains(slow))
+    await serve(server, Explains(slow), "scheduler")
     bus = await connect(server, "gateway")
 
     with pytest.raises(DeadlineExceeded):
@@ -97,7 +97,7 @@ async def test_an_answered_error_arrives_as_what_it_was(server: NatsServer, conn
     async def refuse() -> None:
         raise InvalidArgument("spec.queue: unknown", (Cause("spec.queue", "unknown"),), {"queue": "q"})
 
-    await serve(server, Explains(refuse))
+    await serve(server, Explains(refuse), "scheduler")
     bus = await connect(server, "gateway")
 
     with pytest.raises(InvalidArgument) as caught:
@@ -111,7 +111,7 @@ async def test_a_bug_is_answered_as_internal_without_its_text(server: NatsServer
     async def bug() -> None:
         raise ZeroDivisionError("secret")
 
-    await serve(server, Explains(bug))
+    await serve(server, Explains(bug), "scheduler")
     bus = await connect(server, "gateway")
 
     with pytest.raises(GpubusError) as caught:
@@ -125,7 +125,7 @@ async def test_a_malformed_question_is_answered_and_the_handler_never_sees_it(
     server: NatsServer, connect: Connect, serve: Serve
 ):
     handlers = Explains()
-    await serve(server, handlers)
+    await serve(server, handlers, "scheduler")
     bus = await connect(server, "gateway")
 
     answer = await ask(bus.connection, Request(subjects.query(ExplainPlacement), b'{"namespace": 5', 2.0))
@@ -158,7 +158,7 @@ async def test_questions_are_answered_side_by_side(server: NatsServer, connect: 
     async def meet() -> None:
         await together.wait()
 
-    await serve(server, Explains(meet))
+    await serve(server, Explains(meet), "scheduler")
     bus = await connect(server, "gateway")
 
     answers = await asyncio.gather(*(bus.ask(QUESTION, timeout=5) for _ in range(5)))
@@ -169,7 +169,7 @@ async def test_questions_are_answered_side_by_side(server: NatsServer, connect: 
 async def test_one_copy_answers_each_question(server: NatsServer, connect: Connect, serve: Serve):
     copies = [Explains(), Explains()]
     for copy in copies:
-        await serve(server, copy)
+        await serve(server, copy, "scheduler")
     bus = await connect(server, "gateway")
 
     for _ in range(20):
@@ -318,5 +318,5 @@ async def test_a_wrong_expected_sequence_is_told_apart(server: NatsServer, conne
 
     with pytest.raises(jetstream.WrongSequence):
         await jetstream.publish(
-            bus.connection, "gpubus.evt.workload.queued.v1.a.b", b"{}", {jetstream.EXPECTED_SEQUENCE: "5"}
+            bus.connection, "gpubus.evt.workload.admitted.v1.a.b", b"{}", {jetstream.EXPECTED_SEQUENCE: "5"}
         )

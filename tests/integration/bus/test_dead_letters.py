@@ -9,9 +9,9 @@ from shared.bus.context import MessageContext
 from shared.bus.dead_letter import DeadLetter, bury, letters, redrive
 from shared.bus.router import on
 from shared.errors import FailedPrecondition, NotFound
-from shared.events.workload import WorkloadQueued
+from shared.events.workload import WorkloadAdmitted
 from tests.integration.bus.conftest import Connect, Serve
-from tests.integration.bus.test_settle import Queued, a_fact, publish
+from tests.integration.bus.test_settle import Admitted, a_fact, publish
 from tests.support.bus import kept
 from tests.support.servers import NatsServer
 from tests.support.wait import eventually
@@ -19,7 +19,7 @@ from tests.support.wait import eventually
 
 def a_letter(sequence: int = 1, **values: object) -> DeadLetter:
     fields: dict[str, object] = {
-        "service": "scheduler", "handler": "on_workload_queued", "subject": "gpubus.evt.workload.queued.v1.default.w",
+        "service": "deployer", "handler": "on_workload_admitted", "subject": "gpubus.evt.workload.admitted.v1.default.w",
         "stream": "FACTS_SCHEDULER", "stream_sequence": sequence, "code": "Unavailable", "reason": "away", "attempts": 8,
         "first_time": "2026-01-01T00:00:00+00:00", "last_time": "2026-01-01T00:00:09+00:00", "data": b"{}",
     }  # fmt: skip
@@ -32,7 +32,7 @@ async def test_a_letter_is_listed_as_it_was_stored(server: NatsServer, connect: 
     await bury(bus.connection, a_letter(reason="two\nlines", headers={"traceparent": "00-1-2-01", "x-other": "no"}))
 
     (letter,) = await letters(bus.connection)
-    assert (letter.handler, letter.attempts, letter.data, letter.redriven) == ("on_workload_queued", 8, b"{}", ())
+    assert (letter.handler, letter.attempts, letter.data, letter.redriven) == ("on_workload_admitted", 8, b"{}", ())
     assert letter.headers == {"traceparent": "00-1-2-01"}
     assert letter.reason.split() == ["two", "lines"]
 
@@ -40,10 +40,10 @@ async def test_a_letter_is_listed_as_it_was_stored(server: NatsServer, connect: 
 async def test_letters_can_be_listed_by_service(server: NatsServer, connect: Connect):
     bus = await connect(server, "admin")
     await bury(bus.connection, a_letter(1))
-    await bury(bus.connection, a_letter(2, service="deployer"))
+    await bury(bus.connection, a_letter(2, service="kvcache"))
 
-    assert [letter.service for letter in await letters(bus.connection)] == ["scheduler", "deployer"]
-    assert [letter.service for letter in await letters(bus.connection, "deployer")] == ["deployer"]
+    assert [letter.service for letter in await letters(bus.connection)] == ["deployer", "kvcache"]
+    assert [letter.service for letter in await letters(bus.connection, "kvcache")] == ["kvcache"]
 
 
 async def test_burying_the_same_message_twice_is_one_letter(server: NatsServer, connect: Connect):
@@ -76,9 +76,9 @@ async def test_a_redrive_reaches_only_its_handler_under_a_new_id_and_marks_the_l
         if broken:
             raise FailedPrecondition("not yet")
 
-    handlers, other = Queued(act), OtherService()
+    handlers, other = Admitted(act), OtherService()
     await serve(server, handlers)
-    await serve(server, other, "deployer")
+    await serve(server, other, "modelstore")
     bus = await connect(server, "admin")
     await publish(bus, a_fact())
     (letter,) = await eventually(lambda: letters(bus.connection))
@@ -94,14 +94,14 @@ async def test_a_redrive_reaches_only_its_handler_under_a_new_id_and_marks_the_l
     assert (marked.sequence, marked.redriven) == (letter.sequence, ("id-2",))
     assert len(await kept(server, subjects.owner_stream("scheduler"))) == 1
     await eventually(lambda: no_commands(server))
-    assert other.seen == []
+    assert [ctx.message_id for ctx in other.seen] == ["m1"]
 
 
 async def test_a_redrive_that_fails_again_is_another_letter(server: NatsServer, connect: Connect, serve: Serve):
     async def act(*_: object) -> None:
         raise FailedPrecondition("never")
 
-    await serve(server, Queued(act))
+    await serve(server, Admitted(act))
     bus = await connect(server, "admin")
     await publish(bus, a_fact())
     (letter,) = await eventually(lambda: letters(bus.connection))
@@ -125,7 +125,7 @@ async def test_a_redrive_of_an_unknown_number_is_not_found(server: NatsServer, c
 
 
 async def test_a_redrive_to_a_handler_that_is_gone_is_a_dead_letter(server: NatsServer, connect: Connect, serve: Serve):
-    await serve(server, Queued())
+    await serve(server, Admitted())
     bus = await connect(server, "admin")
     await bury(bus.connection, a_letter(handler="on_nothing_any_more"))
 
@@ -142,8 +142,8 @@ class OtherService:
     def __init__(self) -> None:
         self.seen: list[MessageContext] = []
 
-    @on(WorkloadQueued)
-    async def on_workload_queued(self, fact: WorkloadQueued, ctx: MessageContext) -> None:
+    @on(WorkloadAdmitted)
+    async def on_workload_admitted(self, fact: WorkloadAdmitted, ctx: MessageContext) -> None:
         self.seen.append(ctx)
 
 

@@ -17,7 +17,7 @@ from shared.bus.pull import DurablePull
 from shared.bus.router import command, on, user_command
 from shared.commands.workload import SubmitWorkload
 from shared.errors import FailedPrecondition, NotFound, Unavailable, invalid
-from shared.events.workload import WorkloadQueued
+from shared.events.workload import WorkloadAdmitted
 from shared.messages.catalog import type_name
 from tests.integration.bus.conftest import CLOCK, Connect, Serve
 from tests.support.bus import consumer, kept
@@ -25,16 +25,16 @@ from tests.support.servers import NatsServer
 from tests.support.wait import eventually
 
 FACTS = subjects.owner_stream("scheduler")
-QUEUED = "scheduler-on-workload-queued"
+ADMITTED = "deployer-on-workload-admitted"
 
 
-def a_fact(name: str = "w") -> WorkloadQueued:
-    return WorkloadQueued(namespace="default", name=name, uid="u")
+def a_fact(name: str = "w") -> WorkloadAdmitted:
+    return WorkloadAdmitted(namespace="default", name=name, uid="u")
 
 
 async def publish(bus: BusClient, message: Any, message_id: str = "m1", **headers: str) -> None:
     cls = type(message)
-    build = subjects.fact if issubclass(cls, WorkloadQueued) else subjects.command
+    build = subjects.fact if issubclass(cls, WorkloadAdmitted) else subjects.command
     around = wire.Seal(
         id=message_id,
         source="/services/test/one",
@@ -50,20 +50,20 @@ async def publish(bus: BusClient, message: Any, message_id: str = "m1", **header
     await jetstream.publish(bus.connection, subject, body, {jetstream.MESSAGE_ID: message_id} | headers)
 
 
-async def settled(server: NatsServer, stream: str = FACTS, durable: str = QUEUED) -> bool:
+async def settled(server: NatsServer, stream: str = FACTS, durable: str = ADMITTED) -> bool:
     info = await consumer(server, stream, durable)
     return info.num_ack_pending == 0 and info.num_pending == 0
 
 
-class Queued:
-    """Handles WorkloadQueued by calling `act`."""
+class Admitted:
+    """Handles WorkloadAdmitted by calling `act`."""
 
     def __init__(self, act: Any = None) -> None:
         self.act = act
         self.seen: list[MessageContext] = []
 
-    @on(WorkloadQueued, attempts=2)
-    async def on_workload_queued(self, fact: WorkloadQueued, ctx: MessageContext) -> None:
+    @on(WorkloadAdmitted, attempts=2)
+    async def on_workload_admitted(self, fact: WorkloadAdmitted, ctx: MessageContext) -> None:
         self.seen.append(ctx)
         if self.act is not None:
             await self.act(fact, ctx)
@@ -77,7 +77,7 @@ def raising(error: Exception) -> Any:
 
 
 async def test_a_handler_that_returns_acks_and_knows_its_message(server: NatsServer, connect: Connect, serve: Serve):
-    handlers = Queued()
+    handlers = Admitted()
     await serve(server, handlers)
 
     await publish(await connect(server), a_fact("w.1"))
@@ -86,8 +86,8 @@ async def test_a_handler_that_returns_acks_and_knows_its_message(server: NatsSer
     await eventually(lambda: settled(server))
     ctx = handlers.seen[0]
     assert (ctx.message_id, ctx.correlation_id, ctx.causation_id) == ("m1", "op-1", "cause-1")
-    assert (ctx.resource_version, ctx.epoch, ctx.attempt, ctx.handler) == (42, "e1", 1, "on_workload_queued")
-    assert ctx.subject == "gpubus.evt.workload.queued.v1.default.w_2e1"
+    assert (ctx.resource_version, ctx.epoch, ctx.attempt, ctx.handler) == (42, "e1", 1, "on_workload_admitted")
+    assert ctx.subject == "gpubus.evt.workload.admitted.v1.default.w_2e1"
     assert ctx.mark({"a": 1}).message_id == "m1"
     assert await kept(server, subjects.STREAM_DEAD_LETTERS) == []
 
@@ -99,7 +99,7 @@ async def test_a_transient_failure_comes_again_after_the_delay_it_asked_for(
         if ctx.attempt == 1:
             raise Unavailable("redis is away", fields={"retry_after": 0.05})
 
-    handlers = Queued(once)
+    handlers = Admitted(once)
     await serve(server, handlers)
 
     await publish(await connect(server), a_fact())
@@ -113,7 +113,7 @@ async def test_a_transient_failure_comes_again_after_the_delay_it_asked_for(
 async def test_used_up_attempts_are_a_dead_letter_and_the_message_ends(
     server: NatsServer, connect: Connect, serve: Serve
 ):
-    handlers = Queued(raising(Unavailable("still away", fields={"retry_after": 0.05})))
+    handlers = Admitted(raising(Unavailable("still away", fields={"retry_after": 0.05})))
     await serve(server, handlers)
     bus = await connect(server, "admin")
 
@@ -123,13 +123,13 @@ async def test_used_up_attempts_are_a_dead_letter_and_the_message_ends(
     await eventually(lambda: settled(server))
     (letter,) = parked
     assert (letter.service, letter.handler, letter.code, letter.attempts) == (
-        "scheduler",
-        "on_workload_queued",
+        "deployer",
+        "on_workload_admitted",
         "Unavailable",
         2,
     )
     assert (letter.stream, letter.stream_sequence) == (FACTS, 1)
-    assert letter.subject == "gpubus.evt.workload.queued.v1.default.w"
+    assert letter.subject == "gpubus.evt.workload.admitted.v1.default.w"
     assert orjson.loads(letter.data)["id"] == "m1"
     assert len(handlers.seen) == 2
 
@@ -137,7 +137,7 @@ async def test_used_up_attempts_are_a_dead_letter_and_the_message_ends(
 async def test_a_permanent_failure_of_a_facts_handler_is_a_dead_letter_at_once(
     server: NatsServer, connect: Connect, serve: Serve
 ):
-    handlers = Queued(raising(FailedPrecondition("cannot be")))
+    handlers = Admitted(raising(FailedPrecondition("cannot be")))
     await serve(server, handlers)
     bus = await connect(server, "admin")
 
@@ -161,11 +161,11 @@ async def test_a_permanent_failure_of_a_facts_handler_is_a_dead_letter_at_once(
 async def test_bytes_that_cannot_be_decoded_are_a_dead_letter_and_the_next_message_is_handled(
     server: NatsServer, connect: Connect, serve: Serve, body: bytes
 ):
-    handlers = Queued()
+    handlers = Admitted()
     await serve(server, handlers)
     bus = await connect(server, "admin")
 
-    await jetstream.publish(bus.connection, subjects.fact(WorkloadQueued, "default", "w"), body, {})
+    await jetstream.publish(bus.connection, subjects.fact(WorkloadAdmitted, "default", "w"), body, {})
     await publish(bus, a_fact("next"))
 
     (letter,) = await eventually(lambda: letters(bus.connection))
@@ -180,8 +180,8 @@ async def test_a_bug_gets_three_attempts_and_then_is_a_dead_letter_without_its_t
     class Buggy:
         calls = 0
 
-        @on(WorkloadQueued)
-        async def on_workload_queued(self, fact: WorkloadQueued, ctx: MessageContext) -> None:
+        @on(WorkloadAdmitted)
+        async def on_workload_admitted(self, fact: WorkloadAdmitted, ctx: MessageContext) -> None:
             self.calls += 1
             raise KeyError("secret")
 
@@ -209,7 +209,7 @@ async def test_a_refused_command_is_acked_and_neither_retried_nor_parked(
             raise NotFound("no such queue")
 
     handlers = Refuses()
-    await serve(server, handlers)
+    await serve(server, handlers, "scheduler")
 
     await publish(await connect(server), SubmitWorkload(namespace="default", name="w", uid="u", spec={}))
 
@@ -293,13 +293,13 @@ async def test_a_cancelled_handler_settles_nothing_and_the_message_comes_again(
         started.set()
         await asyncio.sleep(60)
 
-    first = Queued(hang)
+    first = Admitted(hang)
     runner = await serve(server, first)
     await publish(await connect(server), a_fact())
     await started.wait()
 
     await runner.stop()
-    second = Queued()
+    second = Admitted()
     await serve(server, second)
 
     await eventually(lambda: second.seen)
@@ -311,7 +311,7 @@ async def test_a_slow_handler_keeps_its_message(server: NatsServer, connect: Con
     async def slow(*_: Any) -> None:
         await asyncio.sleep(4.5)  # half as long again as the server waits for an ack
 
-    first, second = Queued(slow), Queued(slow)
+    first, second = Admitted(slow), Admitted(slow)
     await serve(server, first)
     await serve(server, second)
 
@@ -324,23 +324,23 @@ async def test_a_slow_handler_keeps_its_message(server: NatsServer, connect: Con
 async def test_deliveries_used_up_by_crashes_are_a_dead_letter(server: NatsServer, connect: Connect, serve: Serve):
     bus = await connect(server, "admin")
     await publish(bus, a_fact())
-    pull = DurablePull(bus.connection, FACTS, QUEUED)
+    pull = DurablePull(bus.connection, FACTS, ADMITTED)
     await pull.open()
     for _ in range(8):  # what a process does that dies on each delivery
         (message,) = await pull.fetch()
         await message.nak()
 
-    handlers = Queued()
+    handlers = Admitted()
     await serve(server, handlers)
 
     (letter,) = await eventually(lambda: letters(bus.connection))
-    assert (letter.handler, letter.code, letter.attempts) == ("on_workload_queued", "Internal", 8)
+    assert (letter.handler, letter.code, letter.attempts) == ("on_workload_admitted", "Internal", 8)
     assert orjson.loads(letter.data)["id"] == "m1"
     assert handlers.seen == []
 
 
 async def test_an_absorbed_duplicate_is_delivered_once(server: NatsServer, connect: Connect, serve: Serve):
-    handlers = Queued()
+    handlers = Admitted()
     await serve(server, handlers)
     bus = await connect(server)
 
@@ -356,7 +356,7 @@ async def test_copies_share_a_durable(server: NatsServer, connect: Connect, serv
     async def busy(*_: Any) -> None:
         await asyncio.sleep(0.01)
 
-    copies = [Queued(busy) for _ in range(3)]
+    copies = [Admitted(busy) for _ in range(3)]
     for copy in copies:
         await serve(server, copy)
     bus = await connect(server)

@@ -38,21 +38,21 @@ async def test_a_changed_durable_and_stream_are_put_right(server: NatsServer, co
     stream.max_age = 60
     stream.duplicate_window = 60
     await manager.update_stream(stream)
-    durable = (await manager.consumer_info("FACTS_SCHEDULER", "scheduler-on-workload-queued")).config
+    durable = (await manager.consumer_info("FACTS_SCHEDULER", "deployer-on-workload-admitted")).config
     durable.max_ack_pending = 3
     await manager.add_consumer("FACTS_SCHEDULER", durable)
 
     done = await migrate(server.url)
 
-    assert done.updated == ["FACTS_SCHEDULER", "FACTS_SCHEDULER/scheduler-on-workload-queued"]
-    info = await manager.consumer_info("FACTS_SCHEDULER", "scheduler-on-workload-queued")
+    assert done.updated == ["FACTS_SCHEDULER", "FACTS_SCHEDULER/deployer-on-workload-admitted"]
+    info = await manager.consumer_info("FACTS_SCHEDULER", "deployer-on-workload-admitted")
     assert (info.config.max_ack_pending, info.config.max_deliver, info.config.ack_wait) == (1000, 8, 3.0)
 
 
 async def test_our_own_orphans_go_and_foreign_ones_are_only_reported(server: NatsServer, connect: Connect):
     manager = JetStreamManager((await connect(server, "admin")).connection)
     for name in ("scheduler-on-something-old", "somebodys-tool"):
-        config = ConsumerConfig(name=name, durable_name=name, filter_subject="gpubus.evt.workload.queued.v1.>")
+        config = ConsumerConfig(name=name, durable_name=name, filter_subject="gpubus.evt.workload.admitted.v1.>")
         await manager.add_consumer("FACTS_SCHEDULER", config)
     await manager.add_stream(name="FACTS_RETIRED", subjects=["retired.>"])
 

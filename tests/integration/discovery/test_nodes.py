@@ -300,3 +300,13 @@ async def test_garbage_on_the_bus_stops_nobody(house):
 
     await eventually(lambda: house.count("NodeJoined", "n2") == 1)
     assert controller.running
+
+
+async def test_a_host_is_known_by_its_address_on_the_way_to_the_bus(house):
+    house.controller().start().ready()
+    house.host_agent("here").start().ready()
+    await eventually(lambda: house.is_ready("here"))
+
+    addresses = {address.type: address.address for address in (await house.node("here")).status.addresses}
+
+    assert addresses["InternalIP"] == "127.0.0.1"

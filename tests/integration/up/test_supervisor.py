@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +15,7 @@ from gpubus.down import down
 from gpubus.procs import memory_kib
 from gpubus.refusal import Refusal
 from gpubus.stack.launch import wait_ready
+from gpubus.stack.pods import running_pods
 from gpubus.stack.ports import FreePorts
 from gpubus.stack.refusals import is_held, lock
 from tests.integration.up.standins import alive, launch, pids, stack, standin
@@ -160,3 +163,17 @@ def test_generated_files_are_private(tmp_path):
 def test_the_supervisor_is_small(tmp_path):
     with stack(tmp_path, "scheduler") as where:
         assert memory_kib(pids(where)["supervisor"]) < 16 * 1024
+
+
+def test_pods_that_no_agent_stopped_end_with_the_stack(tmp_path):
+    with stack(tmp_path, "scheduler") as where:
+        folder = where.pods / "0f3c"
+        folder.mkdir(parents=True)
+        hold = f"import fcntl, time; f = open({str(folder / 'lock')!r}, 'w'); fcntl.flock(f, 2); print('held', flush=True); time.sleep(600)"
+        pod = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE)
+        assert pod.stdout.readline() == b"held\n"
+        pod.stdout.close()
+        assert running_pods(where) == [folder]
+        down(where)
+        assert pod.wait(timeout=10) == -signal.SIGTERM
+        assert running_pods(where) == []
