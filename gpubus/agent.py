@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gpubus.datadir import DataDir, write
 from gpubus.down import down
 from gpubus.environment import settings_for_services
 from gpubus.refusal import Refusal
 from gpubus.stack.external import require_nats
-from gpubus.stack.launch import hold, spawn_supervisor, wait_ready
+from gpubus.stack.launch import hold, interruptible, spawn_supervisor, wait_ready
 from gpubus.stack.layout import AGENTS
 from gpubus.stack.plan import STOP_PODS, STOP_SERVICES, ProcessPlan, StackPlan, env_text, python
 from gpubus.stack.ports import FreePorts
+from gpubus.stack.probes import LOOPBACK
 from gpubus.stack.refusals import check_free, check_host, lock
 from gpubus.terminal import tick
 
@@ -41,13 +44,18 @@ def run(where: DataDir, url: str, credentials: Path, *, allow_process: bool, det
         Refusal: bad credentials, nobody answers, or a stack runs in this data dir.
     """
     membership = read(credentials)
+    if not allow_process:
+        raise Refusal(
+            "A joined host runs Pods as plain processes of this user: say --allow-process if that is what you want."
+        )
+    interruptible()
     check_host(where)
     check_free(where)
     require_nats(url)
     held = lock(where)
     free = FreePorts()
     try:
-        _write(where, url, membership, free, allow_process=allow_process)
+        _write(where, url, membership, free)
         supervisor = spawn_supervisor(where, held, free.reservations)
     finally:
         os.close(held)
@@ -79,7 +87,18 @@ def read(path: Path) -> Membership:
         ) from error
 
 
-def _write(where: DataDir, url: str, membership: Membership, free: FreePorts, *, allow_process: bool) -> None:
+def own_address(url: str) -> str:
+    """This host's address on the way to the system: where its gateways will find the engines."""
+    parts = urlsplit(url.partition(",")[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((parts.hostname or "", parts.port or 4222))  # a datagram socket: nothing is sent
+        except OSError:
+            return LOOPBACK
+        return str(probe.getsockname()[0])
+
+
+def _write(where: DataDir, url: str, membership: Membership, free: FreePorts) -> None:
     folder = where.run / "nats"
     write(folder / f"{membership.user}.seed", membership.seed, durable=True)
     settings = settings_for_services() | {
@@ -87,7 +106,8 @@ def _write(where: DataDir, url: str, membership: Membership, free: FreePorts, *,
         "GPUBUS_NATS_SEED_FILE": str(folder / f"{membership.user}.seed"),
         "GPUBUS_DATA_DIR": str(where.root),
         "GPUBUS_NODE": membership.node,
-        "GPUBUS_ALLOW_PROCESS": "true" if allow_process else "false",
+        "GPUBUS_RUNTIME": "process",
+        "GPUBUS_POD_HOST": own_address(url),
     }
     if membership.ca:
         write(folder / "ca.crt", membership.ca, durable=True)

@@ -6,7 +6,7 @@ Must not start anything itself. Read next: gpubus/up.py.
 from __future__ import annotations
 
 from gpubus.datadir import DataDir
-from gpubus.stack.launch import hold
+from gpubus.stack.launch import hold, interruptible
 from gpubus.terminal import paint, tick
 from gpubus.up import Running, UpOptions, start
 
@@ -17,6 +17,7 @@ def run(where: DataDir, options: UpOptions, *, detach: bool) -> int:
     Raises:
         Refusal: it could not be brought up.
     """
+    interruptible()
     print(paint(f"gpubus in {where.root}", "bold"), flush=True)
     running = start(where, options, lambda name: print(f"  {tick()} {name}", flush=True))
     for note in running.notes:

@@ -89,6 +89,16 @@ def _why_late(where: DataDir, state: dict[str, Any]) -> str:
     )
 
 
+def interruptible() -> None:
+    """Let SIGTERM and SIGHUP end a start as Ctrl-C does: what was started is taken down."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
 def hold(where: DataDir, supervisor: Process) -> str:
     """Stay in the foreground until the stack ends or this command is told to end; what happened, as a sentence."""
     told: list[int] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from services.scheduler.domain.admission import Limits
+from services.scheduler.domain.pools import PoolKey
 from services.scheduler.domain.rules import RULES
 from services.scheduler.domain.scorers import DEFAULT_WEIGHTS, Weights, weighted
 from services.scheduler.handlers import Handlers
@@ -46,6 +47,12 @@ async def build(runtime: Runtime[SchedulerSettings]) -> Plan:
         store=store, board=board, ledgers=ledgers, clock=clock, limits=limits, batch=settings.batch
     )
     keeper = PoolKeeper(store, board, admission.run)
+
+    def wake(pool: PoolKey) -> None:
+        admission.wake(pool)
+        keeper.notice(pool)
+
+    board.on_pool = wake
     steward = Steward(
         store=store, board=board, pools=pools, ledgers=ledgers, workloads=workloads, clean_up=handlers.clean_up,
         clock=clock, audit_seconds=settings.audit_seconds,

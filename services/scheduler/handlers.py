@@ -113,9 +113,8 @@ class Handlers:
             await self._reshape(ctx)
 
     @on(CapacityFreed)
-    async def on_capacity_freed(self, fact: CapacityFreed, ctx: MessageContext) -> None:
+    async def on_capacity_freed(self, fact: CapacityFreed, ctx: MessageContext) -> None:  # noqa: ARG002 - shape
         """Whoever waits for the pool is looked at, if this copy holds it; the log has told the others."""
-        await self._caught_up(ctx)
         self._board.on_pool(self._board.pool_of(fact.name))
 
     @on(SchedulerObjectApplied)

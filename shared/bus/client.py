@@ -24,6 +24,7 @@ from shared.bus.settle import Answer, guarded, outcome_of
 from shared.bus.tasks import TaskPool
 from shared.clock import Clock, SystemClock
 from shared.commands.objects import WriteAnswer, WriteObject
+from shared.envelope import Envelope
 from shared.errors import GpubusError, InvalidArgument
 from shared.messages.base import Fact, Message, Query, Report, Telemetry
 from shared.messages.catalog import type_name
@@ -252,6 +253,19 @@ class BusClient:
                 await guarded("fact_callback_failed", waiting)
 
         return self.listen(subjects.fact_filter(cls), happened)
+
+    def on_every_fact(self, callback: Callable[[Envelope], None]) -> asyncio.Future[None]:
+        """Call back with the envelope of every fact of every owner, lossy: for people's eyes only."""
+
+        async def happened(message: Msg) -> None:
+            try:
+                envelope = wire.decode(Envelope, message.data)
+            except GpubusError as error:
+                log.warning("fact_dropped", subject=subjects.template(message.subject), code=error.code.value)
+                return
+            callback(envelope)
+
+        return self.listen(subjects.of_class("evt"), happened)
 
     def answer(self, cls: type[Q], node: str, handler: Callable[[Q], Awaitable[Message]]) -> asyncio.Future[None]:
         """Answer one question for one node (agents); errors are answered too."""

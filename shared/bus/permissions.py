@@ -15,6 +15,7 @@ from shared.bus.streams import ADMIN, durables_of
 from shared.errors import invalid
 from shared.messages import catalog
 from shared.messages.base import Fact, Query, Telemetry
+from shared.queries import Heartbeat
 
 FLEET = "fleet"
 """The one process that speaks for all simulated nodes."""
@@ -71,7 +72,7 @@ def of_node(node: str) -> Permissions:
 
 def of_fleet(nodes: Iterable[str]) -> Permissions:
     """The process of the simulated nodes: what each of them may."""
-    publish: set[str] = set()
+    publish: set[str] = {subjects.telemetry(Heartbeat, FLEET)}  # one batch for all of them
     subscribe: set[str] = {f"{subjects.inbox(FLEET)}.>"}
     for node in nodes:
         node_publish, node_subscribe = _node(node)

@@ -189,7 +189,11 @@ class PodKeeper:
         """For ever; ends by cancellation, which stops nothing."""
         while True:
             before = self.state()
-            pause = await self._turn()
+            try:
+                pause = await self._turn()
+            except (GpubusError, OSError) as error:
+                log.error("pod_not_kept", error=error, pod_uid=self.uid)
+                pause = SLOWEST_START_PROBE_SECONDS
             if self.state() != before:
                 self._changed()
             try:

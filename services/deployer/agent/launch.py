@@ -14,8 +14,8 @@ from services.deployer.domain.expand import environment, expand
 from services.deployer.domain.render import fixed_port
 from services.deployer.domain.running import Launch, Place
 from shared.queries import WantedPod
-from shared.resources.core import Container, Pod, Probe
 from shared.resources.base import read_tolerant
+from shared.resources.core import Container, Pod, Probe
 
 IMAGE_NOT_USED = "ImageNotUsed"
 _VISIBILITY = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from services.deployer.agent.keeper import PodKeeper
 from services.deployer.agent.sequence import Sequence
@@ -21,15 +22,18 @@ from shared.bus.client import BusClient
 from shared.clock import Clock
 from shared.errors import GpubusError, NotFound, Transient
 from shared.faults import point
-from shared.queries import DesiredPods, DesiredPodsAnswer, LogAnswer, ReadLog
+from shared.queries import DesiredPods, DesiredPodsAnswer, LogAnswer, ReadLog, WantedPod
 from shared.reports import PodsReported, PodState
+from shared.resources.base import from_validation
 from shared.telemetry.logging import get_logger
 
 log = get_logger(__name__)
 
 ASK_SECONDS = 10.0
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
+_TOGETHER_SECONDS = 0.005
+"""Changes this close together are one report."""
 GRACE_AT_DOWN_SECONDS = 10.0
 """The longest that the end of the whole stack waits for one Pod."""
 
@@ -47,9 +51,22 @@ class PodAgent:
         clock: Clock,
         machine_id: str,
         data_dir: Path | None = None,
+        refusal: str = "",
         spread: float = 0.2,
     ) -> None:
-        """Nothing happens before `run`. `data_dir` None keeps nothing on disk; `spread` is the most seconds a common wake is spread over."""
+        """Nothing happens before `run`.
+
+        Args:
+            node: Its name.
+            bus: Connected as the node's user.
+            runtime: Runs its Pods; used by this agent alone.
+            prober: Asks engines how they are.
+            clock: For waiting, and for times that people see.
+            machine_id: What the node's discovery agent says of the host.
+            data_dir: Where sequence numbers are remembered; None keeps nothing on disk (simulated nodes).
+            refusal: Why nothing may be started here; empty when it may.
+            spread: The most seconds that a common wake is spread over.
+        """
         self.node = node
         self.incarnation = secrets.token_hex(8)
         self.keepers: dict[str, PodKeeper] = {}
@@ -59,6 +76,7 @@ class PodAgent:
         self._clock = clock
         self._machine_id = machine_id
         self._data_dir = data_dir
+        self._refusal = refusal
         self._spread = spread
         path = data_dir / "run" / f"deployer-agent-{node}.sequence" if data_dir is not None else None
         self._sequence = Sequence(path, int(clock.now().timestamp()))
@@ -68,6 +86,8 @@ class PodAgent:
         self._ask_now, self._report_now = asyncio.Event(), asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._unnamed: frozenset[str] = frozenset()
+        """Pods that the last answer neither wants nor asks to be confirmed."""
 
     @property
     def answered(self) -> bool:
@@ -132,7 +152,8 @@ class PodAgent:
         try:
             answer: DesiredPodsAnswer = await self._bus.ask(question, timeout=ANSWER_SECONDS)
         except Transient:
-            return False  # nobody there now: everything goes on as it is
+            self._least = 0  # nobody there now, or nobody that new: everything goes on as it is
+            return False
         except GpubusError as error:
             log.warning("desired_not_answered", node=self.node, code=error.code.value, reason=str(error))
             return False
@@ -149,7 +170,7 @@ class PodAgent:
             self._epoch, self._reported = answer.epoch, None
         self._revision = answer.revision
         for wanted in answer.pods:
-            self._keeper(wanted.uid).want(wanted)
+            self._want(wanted)
         stopping = {stop.uid: float(stop.grace_seconds) for stop in answer.stopping}
         for uid, grace in stopping.items():
             self._keeper(uid).cancel(grace)
@@ -167,6 +188,7 @@ class PodAgent:
     async def _keep_reporting(self) -> None:
         while True:
             await self._report_now.wait()
+            await asyncio.sleep(_TOGETHER_SECONDS)
             self._report_now.clear()
             if not self.answered:
                 continue
@@ -233,10 +255,14 @@ class PodAgent:
 
     def _start_keeper(self, uid: str) -> None:
         if uid not in self._running and self._tasks is not None:
-            self._running[uid] = self._tasks.create_task(self._kept(self.keepers[uid].run()))
+            self._running[uid] = self._tasks.create_task(self.keepers[uid].run())
 
-    async def _kept(self, work: Coroutine[Any, Any, None]) -> None:
-        await work
+    def _want(self, wanted: WantedPod) -> None:
+        try:
+            held = wanted.model_copy(update={"hold": self._refusal}) if self._refusal else wanted
+            self._keeper(wanted.uid).want(held)
+        except ValidationError as error:  # one Pod that cannot be read must not hold up the others
+            log.error("pod_unreadable", pod_uid=wanted.uid, reason=str(from_validation(error)))
 
     def _grace_of(self, uid: str) -> float:
         recipe = self.keepers[uid].recipe

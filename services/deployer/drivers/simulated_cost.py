@@ -93,11 +93,19 @@ def chain(tokens: Sequence[int], block_size: int) -> list[int]:
     return hashes
 
 
-def _without_xxhash(data: bytes, seed: int) -> int:
+def _hash(data: bytes, seed: int) -> int:
+    if _xxh3 is not None:
+        return int(_xxh3(data, seed))
     return int.from_bytes(hashlib.blake2b(seed.to_bytes(8, "little") + data, digest_size=8).digest(), "little")
 
 
-try:
-    from xxhash import xxh3_64_intdigest as _hash
-except ImportError:  # the index then never matches this engine's blocks, and nothing else
-    _hash = _without_xxhash
+def _xxhash() -> Callable[[bytes, int], int] | None:
+    """Without it the index never matches this engine's blocks, and nothing else changes."""
+    try:
+        from xxhash import xxh3_64_intdigest
+    except ImportError:
+        return None
+    return xxh3_64_intdigest
+
+
+_xxh3 = _xxhash()

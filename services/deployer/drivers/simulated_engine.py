@@ -67,18 +67,20 @@ class SimulatedEngine:
 
     async def __call__(self, path: str, method: str, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        handle = self._posts.get(path)
         try:
-            if handle is None:
-                await self._get(path, method, send)
-            elif method != "POST":
-                raise BadRequest("use POST", status=405)
-            elif not self.ready:
-                raise BadRequest("the engine is starting", status=503)
+            if path in self._posts:
+                await self._post(path, method, receive, send)
             else:
-                await handle(decode(await _body(receive)), receive, send)
+                await self._get(path, method, send)
         except BadRequest as error:
             await _answer(send, error.status, self._json, error.body())
+
+    async def _post(self, path: str, method: str, receive: Receive, send: Send) -> None:
+        if method != "POST":
+            raise BadRequest("use POST", status=405)
+        if not self.ready:
+            raise BadRequest("the engine is starting", status=503)
+        await self._posts[path](decode(await _body(receive)), receive, send)
 
     async def _get(self, path: str, method: str, send: Send) -> None:
         if method not in {"GET", "HEAD"}:

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-WORDS = (
+_SENTENCE = (
     "the model answers with words that follow from the prompt alone so a test can tell what to expect and a load "
     "generator can count tokens without any weights being there at all each word is one token of the simulated engine "
     "which has no opinion no memory beyond its prefix cache and no power bill"
-).split()
+)
+WORDS = _SENTENCE.split()
 DIMENSIONS = 64
 DEFAULT_TOKENS = 16
 

@@ -56,6 +56,11 @@ class SimulatedHardware:
         """Stable for the name."""
         return derived_id("gpubus-simulated-machine", self.name).replace("-", "")
 
+    @property
+    def boot_id(self) -> str:
+        """Stable for the name: simulated nodes never boot."""
+        return derived_id("gpubus-simulated-boot", self.name)
+
 
 class SimulatedHost:
     """Port HostProbe of one simulated node."""
@@ -68,7 +73,7 @@ class SimulatedHost:
         hardware = self.hardware
         info = NodeInfo(
             machine_id=hardware.machine_id,
-            boot_id=derived_id("gpubus-simulated-boot", hardware.name),
+            boot_id=hardware.boot_id,
             kernel_version="simulated",
             os_image="simulated",
             operating_system=hardware.os,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from prometheus_client import Counter, Histogram
 
@@ -27,6 +28,7 @@ from services.gateway.routes.http import (
     send_response,
 )
 from shared.errors import GpubusError, NotFound, PermissionDenied, Unauthenticated, Unimplemented
+from shared.ids import random_suffix
 from shared.telemetry.logging import get_logger
 
 log = get_logger(__name__)
@@ -44,7 +46,10 @@ _VERBS: dict[tuple[str, bool], Verb] = {
     ("GET", True): "get", ("GET", False): "list", ("POST", False): "create", ("PUT", True): "update",
     ("PATCH", True): "patch", ("DELETE", True): "delete", ("DELETE", False): "deletecollection",
 }  # fmt: skip
-_INTERNAL = GpubusError("internal error; the gateway's log has it under the request id")
+_SECONDS = 60.0
+"""Until an answer begins: more than any write takes."""
+
+Route = Callable[[Api, Request, Principal, Target], Awaitable[Answer]]
 
 
 class ResourceApi:
@@ -145,7 +150,7 @@ class ResourceApi:
     async def _routed(self, verb: Verb, request: Request, principal: Principal, target: Target) -> Answer:
         if verb == "list":
             return await resources.list_objects(self._api, self._pages, request, principal, target)
-        route: Callable[[Api, Request, Principal, Target], Awaitable[Answer]] = {
+        routes: dict[Verb, Route] = {
             "get": resources.get_one,
             "watch": watch.watch_objects,
             "create": writes.create,
@@ -153,8 +158,8 @@ class ResourceApi:
             "patch": writes.patch,
             "delete": writes.delete,
             "deletecollection": writes.delete_collection,
-        }[verb]
-        return await route(self._api, request, principal, target)
+        }
+        return await routes[verb](self._api, request, principal, target)
 
     async def _subresource(self, request: Request, principal: Principal, target: Target) -> Answer:
         reading = request.method == "GET"
@@ -177,9 +182,10 @@ class ResourceApi:
             return await logs.read_log(self._api, request, target)
         return await explain.explain_one(self._api, target)
 
-    def _record(self, scope: Scope, request_id: str, verb: str, kind: str, status: int, seconds: float) -> None:
-        requests_total.labels(verb.lower(), kind, str(status)).inc()
-        request_seconds.labels(verb.lower()).observe(seconds)
+    def _record(self, scope: Scope, done: _Done, status: int, seconds: float) -> None:
+        verb = (done.verb or scope["method"]).lower()
+        requests_total.labels(verb, done.kind, str(status)).inc()
+        request_seconds.labels(verb).observe(seconds)
         write = log.info if scope["method"] != "GET" or status >= 400 else log.debug
         path = scope["path"][:512]
         write(
@@ -188,8 +194,19 @@ class ResourceApi:
             path=path,
             status=status,
             duration_ms=round(seconds * 1000, 2),
-            request_id=request_id,
+            request_id=done.request_id,
         )
+
+
+@dataclass(slots=True)
+class _Done:
+    """How far one exchange came."""
+
+    request_id: str = field(default_factory=lambda: f"req-{random_suffix(16)}")
+    answer: Answer | None = None
+    verb: str = ""
+    kind: str = ""
+    gone: bool = False
 
 
 class _Exchange:

@@ -42,6 +42,8 @@ class PoolKey(NamedTuple):
     @property
     def name(self) -> str:
         """The InstanceType derived from nodes, and the lease of its admission cycle."""
+        if not self.os:
+            return "no-pool"
         return f"gpustack--{self.accelerator or GENERIC}-{self.os}-{self.arch}"
 
 

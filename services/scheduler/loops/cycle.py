@@ -59,7 +59,6 @@ class AdmissionLoop:
         self._batch = batch
         self._offset = 0.0
         self._events: dict[PoolKey, asyncio.Event] = defaultdict(asyncio.Event)
-        board.on_pool = self.wake
 
     def wake(self, pool: PoolKey) -> None:
         """Look at a pool soon."""
@@ -73,7 +72,7 @@ class AdmissionLoop:
         wake.set()
         wait = 0.0
         while lease.held:
-            await _woken(wake, wait or _RESYNC_SECONDS)
+            await woken(wake, wait or _RESYNC_SECONDS)
             wake.clear()
             try:
                 told, wait = await self.cycle(pool, lease, told)
@@ -185,7 +184,8 @@ def _parts(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-async def _woken(event: asyncio.Event, seconds: float) -> None:
+async def woken(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most so many seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

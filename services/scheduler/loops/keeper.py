@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from services.scheduler.domain import share
 from services.scheduler.domain.pools import PoolKey
+from services.scheduler.loops.cycle import woken
 from services.scheduler.projections.board import Board
 from shared.errors import Transient
 from shared.store import keys
@@ -44,6 +45,13 @@ class PoolKeeper:
         self._member: Lease | None = None
         self._copies = 1
         self._round = 0
+        self._known: frozenset[str] = frozenset()
+        self._new = asyncio.Event()
+
+    def notice(self, pool: PoolKey) -> None:
+        """Something happened to a pool; one that was not there before is taken without waiting."""
+        if pool.name not in self._known:
+            self._new.set()
 
     @property
     def pools(self) -> list[PoolKey]:
@@ -57,7 +65,8 @@ class PoolKeeper:
             try:
                 while True:
                     await self._tick(tasks)
-                    await asyncio.sleep(RENEW_SECONDS)
+                    await woken(self._new, RENEW_SECONDS)
+                    self._new.clear()
             finally:
                 for pool in list(self._held):
                     await self._give_up(pool)
@@ -74,6 +83,7 @@ class PoolKeeper:
             self._copies = await self._count()
         self._round += 1
         names = {pool.name: pool for pool in self._board.pool_keys()}
+        self._known = frozenset(names)
         held_names = [pool.name for pool in self.pools]
         for name in share.surplus(held_names, names, self._copies):
             await self._give_up(next(pool for pool in self._held if pool.name == name))

@@ -15,6 +15,7 @@ from services.scheduler.domain.ledger import CHANGES, EPOCH, ORPHAN_PREFIX, Diff
 from services.scheduler.domain.orphans import Owned, holding_of, orphans_of
 from services.scheduler.projections.board import Board
 from services.scheduler.store.admissions import changed, counters
+from services.scheduler.store.view import CATCH_UP_SECONDS, caught_up
 from shared.errors import Raced, Unavailable
 from shared.events.pool import CapacityFreed
 from shared.messages.base import Fact
@@ -28,7 +29,6 @@ from shared.store.client import Store
 from shared.store.documents import Assign, Commit, Put, Require
 from shared.telemetry.logging import get_logger
 
-_CATCH_UP_SECONDS = 2.0
 _ATTEMPTS = 5
 log = get_logger(__name__)
 Hash = Mapping[str, str]
@@ -79,7 +79,7 @@ class LedgerStore:
         before = _orphans(stored)
         after = orphans_of(report.pods, self._owned(report.node))
         if after.keys() - before.keys():  # an admission that this copy has not heard of yet is no orphan
-            await self._catch_up()
+            await caught_up(self._store, self._board.cache)
             after = orphans_of(report.pods, self._owned(report.node))
         change = _reported(report, stored, before, after)
         if change.assigns:
@@ -111,10 +111,6 @@ class LedgerStore:
             for key in self._board.nodes.pools_of(node)
         ]
 
-    async def _catch_up(self) -> None:
-        if not await self._board.cache.reached(await self._store.revision(), _CATCH_UP_SECONDS):
-            raise Unavailable("this copy's view of the documents lags behind")
-
     async def mirror(self, node: str) -> None:
         """Bring Devices.status up to what the ledger says of the node's epoch and orphans."""
         for _ in range(_ATTEMPTS):
@@ -126,7 +122,7 @@ class LedgerStore:
                 done = await self._store.commit(Commit(puts=(put,), requires=(Require.exists("Node", "", node),)))
             except Raced:
                 continue
-            await self._board.cache.reached(done.revisions[-1], _CATCH_UP_SECONDS)
+            await self._board.cache.reached(done.revisions[-1], CATCH_UP_SECONDS)
             return
         log.info("mirror_left_to_resync", node=node)
 
@@ -173,7 +169,7 @@ class LedgerStore:
         """
         key = keys.ledger(node)
         stored = await self._store.read_hash(key)
-        await self._catch_up()
+        await caught_up(self._store, self._board.cache)
         held = ledger.Used()
         for _, holding in self._board.nodes.holdings_on(node):
             held.add(holding)

@@ -15,6 +15,7 @@ from services.scheduler.domain.shape import Present, Steps, decide_shape
 from services.scheduler.domain.standing import changes, standing
 from services.scheduler.domain.views import allocations
 from services.scheduler.projections.board import DERIVED, MIXED, Board
+from services.scheduler.store.view import CATCH_UP_SECONDS, caught_up
 from shared.clock import Clock
 from shared.errors import AlreadyExists, NotFound, Raced
 from shared.messages.base import Fact
@@ -26,7 +27,6 @@ from shared.telemetry.logging import get_logger
 
 _BATCH = 50
 _ATTEMPTS = 5
-_CATCH_UP_SECONDS = 2.0
 log = get_logger(__name__)
 
 
@@ -49,7 +49,7 @@ class PoolStore:
                 if await self._reshaped():
                     continue  # our own writes are changes too: look once more
                 self._board.shape_changed = True
-                await self._catch_up(await self._store.revision())
+                await caught_up(self._store, self._board.cache)
         return False
 
     async def publish(self, nodes: Iterable[str], entrances: Iterable[tuple[str, str]]) -> bool:
@@ -117,7 +117,7 @@ class PoolStore:
         for start in range(0, len(found), _BATCH):
             batch = [Delete(*document.key, document.revision) for document in found[start : start + _BATCH]]
             done = await self._store.commit(Commit(deletes=batch, release=True))
-            await self._catch_up(done.revisions[-1])
+            await self._board.cache.reached(done.revisions[-1], CATCH_UP_SECONDS)
 
     def _nodes(self, pool: PoolKey) -> list[NodeView]:
         return list(self._board.nodes.pool(pool).nodes.values())
@@ -183,7 +183,4 @@ class PoolStore:
         done = await self._store.commit(Commit(puts=puts, facts=facts, epoch=self._board.cache.epoch))
         for fact in facts:
             log.info("pool_changed", fact=type(fact.message).__name__, pool=fact.message.key)
-        await self._catch_up(done.revisions[-1])
-
-    async def _catch_up(self, revision: int) -> None:
-        await self._board.cache.reached(revision, _CATCH_UP_SECONDS)
+        await self._board.cache.reached(done.revisions[-1], CATCH_UP_SECONDS)

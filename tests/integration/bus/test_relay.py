@@ -169,6 +169,14 @@ async def test_a_relay_killed_at_a_dangerous_place_loses_and_doubles_nothing(
     assert sorted(obeyed) == sorted(f"c{n}" for n in range(50))
 
 
+async def forget_ids(admin: BusClient) -> None:
+    """Let the stream forget message ids after a tenth of a second, as if everything took longer than two minutes."""
+    manager = JetStreamManager(admin.connection)
+    config = (await manager.stream_info(FACTS)).config
+    config.duplicate_window = 0.1
+    await manager.update_stream(config)
+
+
 def done(directory: Path, count: int) -> bool:
     path = directory / "done"
     return path.exists() and len(set(path.read_text().split())) == count
@@ -177,17 +185,14 @@ def done(directory: Path, count: int) -> bool:
 async def test_an_unacknowledged_batch_is_not_doubled_after_the_duplicate_window(
     server: NatsServer, store: Store, relay_child: Any, connect: Connect, tmp_path: Path
 ):
-    manager = JetStreamManager((await connect(server, "admin")).connection)
-    config = (await manager.stream_info(FACTS)).config
-    config.duplicate_window = 0.1
-    await manager.update_stream(config)
+    await forget_ids(await connect(server, "admin"))
     flag = tmp_path / "flag"
     flag.touch()
     for number in range(10):
         await commit(store, fact(number))
     assert relay_child(server, faults=f"relay.after-publish=kill@{flag}").wait() == -signal.SIGKILL
     assert await published(server) == names(10)
-    await asyncio.sleep(0.3)  # the window, so that only what the stream itself says can help
+    await asyncio.sleep(0.3)  # past the window, so that only what the stream itself says can help
 
     relay_child(server)
 
@@ -246,13 +251,38 @@ async def test_an_older_copy_of_the_bus_gets_what_it_is_missing_exactly_once(
     assert await published(own_server, subjects.STREAM_COMMANDS) == [f"c{n}" for n in range(13)]
 
 
+async def test_commands_that_only_the_bus_lost_are_sent_again(
+    own_server: NatsServer, store: Store, relaying: Any, tmp_path: Path
+):
+    await relaying(own_server, store)
+    await commit(store, fact(0), order(0))
+    await eventually(lambda: drained(store))
+    own_server.stop()
+    shutil.copytree(own_server.store_directory, tmp_path / "older")
+    own_server.start()
+    await commit(store, order(1))
+    await eventually(lambda: drained(store), timeout=15)
+
+    own_server.kill()
+    shutil.rmtree(own_server.store_directory)
+    shutil.copytree(tmp_path / "older", own_server.store_directory)
+    own_server.start()
+
+    async def both() -> bool:
+        return await published(own_server, subjects.STREAM_COMMANDS) == ["c0", "c1"]
+
+    await eventually(both, timeout=15)
+    assert await published(own_server) == names(1)
+
+
 async def has(server: NatsServer, count: int) -> bool:
     return len(await published(server)) >= count and len(await published(server, subjects.STREAM_COMMANDS)) >= count
 
 
 async def test_a_frozen_copy_that_wakes_up_doubles_nothing(
-    server: NatsServer, store: Store, relay_child: Any, tmp_path: Path
+    server: NatsServer, store: Store, relay_child: Any, connect: Connect, tmp_path: Path
 ):
+    await forget_ids(await connect(server, "admin"))
     flag = tmp_path / "flag"
     frozen = relay_child(server, "frozen", faults=f"relay.before-publish=stop@{flag}")
     await eventually(lambda: frozen.said("lease_acquired"), timeout=15)

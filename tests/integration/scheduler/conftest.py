@@ -294,3 +294,14 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         await store.close()
     nats.close()
     redis.close()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    house = getattr(item, "funcargs", {}).get("house")
+    if report.when == "call" and report.failed and house is not None:
+        for child in house.children:
+            text = child.log_path.read_text(errors="replace") if child.log_path.exists() else ""
+            report.sections.append((f"log of {child.name}", text[-6000:]))

@@ -1,6 +1,7 @@
 """A stand-in for a service: answers /readyz on GPUBUS_HEALTH_PORT and ends on SIGTERM, or misbehaves as told.
 
-argv[1]: `good`, `deaf` (ignores SIGTERM), `broken` (exits with 3 after saying why), `slow` (ready after a second).
+argv[1]: `good`, `deaf` (ignores SIGTERM), `broken` (exits with 3 after saying why), `slow` (ready after a second),
+`never-ready`.
 """
 
 import os
@@ -17,6 +18,8 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN if kind == "deaf" else lambda *_: s
 if kind == "slow":
     time.sleep(1)
 print("standing in as", os.environ["GPUBUS_INSTANCE"], "with", os.environ.get("GPUBUS_COLOUR"), flush=True)
+if kind == "never-ready":
+    time.sleep(600)
 listener = socket.create_server(("127.0.0.1", int(os.environ["GPUBUS_HEALTH_PORT"])))
 while True:
     link, _ = listener.accept()

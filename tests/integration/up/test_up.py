@@ -264,3 +264,57 @@ def test_status_shows_every_process(tmp_path):
         for name, pid in pids(up.where).items():
             assert re.search(rf"^{name} +{pid} +\S+ +yes", told, re.MULTILINE), told
         assert json.loads(up.where.state.read_text())["phase"] == "ready"
+
+
+_FOREGROUND = """
+import sys
+from pathlib import Path
+from gpubus.datadir import DataDir
+from gpubus.show_up import run
+from gpubus.up import UpOptions
+command = lambda *_: [sys.executable, sys.argv[2], sys.argv[3]]
+try:
+    sys.exit(run(DataDir(Path(sys.argv[1])), UpOptions(port=0, workers=1, command=command), detach=False))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@contextmanager
+def foreground(root: Path, kind: str = "good") -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", _FOREGROUND, root, _STANDIN, kind]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=code_root()) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            down(DataDir(root))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_foreground_command_takes_everything_down_when_it_is_told_to_end(tmp_path, number):
+    with foreground(tmp_path) as process:
+        eventually_sync(lambda: read_json(DataDir(tmp_path).state).get("phase") == "ready")
+        eventually_sync(lambda: "Ctrl-C" in process.stdout.readline())
+        process.send_signal(number)
+        assert process.stdout.read() == "stopped\n"
+        assert process.wait() == 0
+        assert not is_held(DataDir(tmp_path))
+
+
+def test_the_foreground_command_ends_when_the_stack_was_stopped_elsewhere(tmp_path):
+    with foreground(tmp_path) as process:
+        eventually_sync(lambda: "Ctrl-C" in process.stdout.readline())
+        down(DataDir(tmp_path))
+        assert process.stdout.read() == "stopped by another `gpubus down`\n"
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_is_interrupted_leaves_nothing_running(tmp_path, number):
+    with foreground(tmp_path, "never-ready") as process:
+        eventually_sync(lambda: "scheduler" in pids(DataDir(tmp_path)))
+        process.send_signal(number)
+        process.stdout.read()
+        assert process.wait() == 130
+        assert not is_held(DataDir(tmp_path))

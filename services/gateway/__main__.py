@@ -1,0 +1,27 @@
+"""`python -m services.gateway [worker | certificates DIRECTORY NAME…]`.
+
+Read next: app.py, dataplane/worker.py.
+"""
+
+import sys
+
+from shared.service import main
+
+WORKER, CERTIFICATES = "worker", "certificates"
+
+if sys.argv[1:2] == [CERTIFICATES]:
+    from pathlib import Path
+
+    from services.gateway.drivers.certificates import make
+    from shared.clock import SystemClock
+
+    make(Path(sys.argv[2]), sys.argv[3:], SystemClock().now())
+elif sys.argv[1:2] == [WORKER]:
+    from importlib import import_module
+
+    import_module("services.gateway.dataplane.worker").main()
+else:
+    from services.gateway.app import build
+    from services.gateway.settings import GatewaySettings
+
+    main("gateway", GatewaySettings, build)
