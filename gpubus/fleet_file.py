@@ -1,7 +1,6 @@
 """The fleet file: simulated nodes, what is wrong with them, and how slow their world is. Checked strictly, field by field.
 
-Pure but for `load`. Must not import services. The names alone are also read by gpubus/stack/fleetfile.py, which must
-agree. Read next: gpubus/fleet.py, which brings the nodes to life.
+Pure but for `load`. Must not import services. `up` reads the nodes' names with it. Read next: gpubus/fleet.py, which brings the nodes to life.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import platform
 import re
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpubus.datadir import DataDir, read_json, write, write_json
@@ -19,7 +20,6 @@ from gpubus.stack import clients, nats, redis
 from gpubus.stack.certificates import ensure_certificates
 from gpubus.stack.credentials import FLEET, ensure, nats_users, node_user, redis_passwords
 from gpubus.stack.external import redis_has_users, require_nats
-from gpubus.stack.fleetfile import node_names
 from gpubus.stack.layout import Choices, plan, process_names, settings_of
 from gpubus.stack.plan import env_text
 from gpubus.stack.ports import FreePorts, require_free
@@ -60,7 +60,7 @@ def prepare(where: DataDir, options: UpOptions) -> Prepared:
     Raises:
         Refusal: an external server does not take us.
     """
-    fleet = node_names(options.fleet) if options.fleet else ()
+    fleet = fleet_nodes(options.fleet)
     nats_server = "" if options.nats else nats.find_server()
     redis_server = "" if options.redis else redis.find_server()
     node = node_name()
@@ -107,8 +107,7 @@ def check_options(options: UpOptions) -> None:
     """
     if options.runtime not in RUNTIMES:
         raise Refusal(f"--runtime {options.runtime!r} is not one of {', '.join(RUNTIMES)}.")
-    if options.fleet:
-        node_names(options.fleet)
+    fleet_nodes(options.fleet)
     if not options.redis:
         redis.find_server()
     _check_nats(options)
@@ -116,6 +115,23 @@ def check_options(options: UpOptions) -> None:
         if port > HIGHEST_PORT:
             raise Refusal(f"{option} {port} is no port: the highest is {HIGHEST_PORT}.")
         require_free(port, options.host, option)
+
+
+def fleet_nodes(path: Path | None) -> tuple[str, ...]:
+    """The names of a fleet file's simulated nodes, for the fleet's permissions; none without a file.
+
+    Raises:
+        Refusal: the file is wrong, field by field.
+    """
+    if path is None:
+        return ()
+    from gpubus.fleet_file import expand, load
+    from shared.errors import GpubusError
+
+    try:
+        return tuple(plan.name for plan in expand(load(path)))
+    except GpubusError as error:
+        raise Refusal(f"{error.message[:1].upper()}{error.message[1:]}.") from error
 
 
 def _check_nats(options: UpOptions) -> None:

@@ -47,7 +47,7 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
     namespaces = Namespaces(store, cache, writer, clock)
     router = Router(SERVICE)
     router.include(Handlers(store, writer, objects, principals, namespaces))
-    checks = {
+    checks: dict[str, Callable[[], bool]] = {
         "cache": lambda: cache.ready,
         "namespaces": lambda: cache.ready and all(cache.get("Namespace", "", name) for name in PROTECTED),
     }

@@ -212,6 +212,7 @@ class Relay:
         attributes = {tracing.MESSAGE_ID: entry.message_id, tracing.CONVERSATION: entry.correlation}
         with tracing.span("publish", subjects.template(entry.subject), attributes, entry.traceparent):
             body = wire.seal(entry.data, around)
+            point("relay.sending")
             stored = await jetstream.publish(self._bus.connection, entry.subject, body, headers, timeout=ACK_SECONDS)
         metrics.relayed.labels(self._store.service).inc()
         if expected is None:

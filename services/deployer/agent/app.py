@@ -39,7 +39,11 @@ async def build(runtime: Runtime[DeployerAgentSettings]) -> Plan:
         refusal="" if settings.allow_process or pods.name != "process" else NOT_ALLOWED,
     )
     return Plan(
-        name=ROLE, bus=bus, loops={"pods": agent.run}, on_stop=(agent.close,), checks={"desired": lambda: agent.answered}
+        name=ROLE,
+        bus=bus,
+        loops={"pods": agent.run},
+        on_stop=(agent.close,),
+        checks={"desired": lambda: agent.answered},
     )
 
 

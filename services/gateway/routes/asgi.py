@@ -27,7 +27,8 @@ from services.gateway.routes.http import (
     read_request,
     send_response,
 )
-from shared.errors import GpubusError, NotFound, PermissionDenied, Unauthenticated, Unimplemented
+from shared.bus.settle import outcome_of
+from shared.errors import GpubusError, NotFound, PermissionDenied, Unauthenticated, Unavailable, Unimplemented
 from shared.ids import random_suffix
 from shared.telemetry.logging import get_logger
 
@@ -65,23 +66,25 @@ class ResourceApi:
             return
         started = self._api.clock.monotonic()
         exchange = _Exchange(send)
-        request_id, verb, kind = "", "", ""
+        done = _Done()
+        _, error = await outcome_of(lambda: self._tried(scope, receive, done), handler="resource_api", timeout=_SECONDS)
+        if done.gone:
+            return
+        answer = done.answer if error is None and done.answer else _refused(error or Unavailable("no answer"))
+        seconds = self._api.clock.monotonic() - started
+        if isinstance(answer, Stream):
+            await answer.run(exchange.send)
+        else:
+            await send_response(exchange.send, answer, done.request_id)
+        self._record(scope, done, exchange.status, seconds)
+
+    async def _tried(self, scope: Scope, receive: Receive, done: _Done) -> None:
         try:
             request = read_request(scope, receive)
-            request_id = request.id
-            answer, verb, kind = await self._answer(request)
+            done.request_id = request.id
+            done.answer, done.verb, done.kind = await self._answer(request)
         except ClientGone:
-            return
-        except GpubusError as error:
-            answer = _refused(error)
-            verb, kind = str(scope["method"]), str(error.fields.get("route", ""))
-        seconds = self._api.clock.monotonic() - started
-        await (
-            answer.run(exchange.send)
-            if isinstance(answer, Stream)
-            else send_response(exchange.send, answer, request_id)
-        )
-        self._record(scope, request_id, verb, kind, exchange.status, seconds)
+            done.gone = True
 
     async def _answer(self, request: Request) -> tuple[Answer, str, str]:
         first = request.segments[0] if request.segments else ""

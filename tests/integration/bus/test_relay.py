@@ -284,7 +284,7 @@ async def test_a_frozen_copy_that_wakes_up_doubles_nothing(
 ):
     await forget_ids(await connect(server, "admin"))
     flag = tmp_path / "flag"
-    frozen = relay_child(server, "frozen", faults=f"relay.before-publish=stop@{flag}")
+    frozen = relay_child(server, "frozen", faults=f"relay.sending=stop@{flag}")
     await eventually(lambda: frozen.said("lease_acquired"), timeout=15)
     flag.touch()
     for number in range(20):
@@ -293,6 +293,7 @@ async def test_a_frozen_copy_that_wakes_up_doubles_nothing(
 
     relay_child(server, "other")
     await eventually(lambda: drained(store), timeout=15)
+    await asyncio.sleep(0.3)  # past the window in which ids help
     frozen.send(signal.SIGCONT)
     for number in range(20, 40):
         await commit(store, fact(number))

@@ -50,6 +50,8 @@ A10G_POOL = "gpustack--nvidia-a10g-linux-amd64"
 CPU_POOL = "gpustack--generic-linux-amd64"
 GPU = "nvidia.com/gpu"
 CARD = 1_600_000
+PINGS = 'ping_interval: "1s"\nping_max: 2'
+"""As `gpubus up` configures it: a frozen client is cut off after seconds, and what it held goes to others."""
 
 
 class House:
@@ -264,7 +266,7 @@ def a_pod(workload: str, node: str, *cards: int, uid: str = "", phase: str = "Ru
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    redis, nats = RedisServer(), NatsServer()
+    redis, nats = RedisServer(), NatsServer(PINGS)
     redis.start()
     nats.start()
     await migrate(nats.url)

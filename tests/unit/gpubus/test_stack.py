@@ -12,11 +12,10 @@ from gpubus.environment import parse
 from gpubus.refusal import Refusal
 from gpubus.stack import clients, nats
 from gpubus.stack.credentials import ensure, nats_users, node_user, redis_passwords
-from gpubus.stack.fleetfile import node_names
 from gpubus.stack.layout import Choices, plan, process_names, settings_of
 from gpubus.stack.logs import rotate, tail
 from gpubus.stack.plan import STOP_PODS, STOP_SERVERS, ProcessPlan, StackPlan, env_text, load
-from gpubus.stack.preparation import listen_address, tls_port_of
+from gpubus.stack.preparation import fleet_nodes, listen_address, tls_port_of
 from gpubus.stack.redis import config_text
 from gpubus.stack.refusals import check_space
 from gpubus.up import UpOptions
@@ -190,17 +189,15 @@ def test_client_files(tmp_path):
     assert stat.S_IMODE(where.kubeconfig.stat().st_mode) == 0o600
 
 
-def test_fleet_files_expand_to_node_names(tmp_path):
+def test_fleet_files_expand_to_node_names_and_bad_ones_are_refused(tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text("nodes:\n- {name: a10g, count: 2}\n- {name: cpu}\n- {name: none, count: 0}\n")
-    assert node_names(path) == ("a10g-0", "a10g-1", "cpu")
-    path.write_text("nodes:\n- {name: a10g, count: 1001}\n")
-    with pytest.raises(Refusal, match="1001 nodes; a live stack takes 1000"):
-        node_names(path)
-    for bad in ("nodes: [a]", "nodes: [{count: 2}]", "nodes: [{name: a, count: many}]", "a: [", "- a"):
+    assert fleet_nodes(path) == ("a10g-0", "a10g-1", "cpu")
+    assert fleet_nodes(None) == ()
+    for bad in ("nodes: [a]", "nodes: [{count: 2}]", "nodes: [{name: a, colour: red}]", "a: [", "- a"):
         path.write_text(bad)
-        with pytest.raises(Refusal):
-            node_names(path)
+        with pytest.raises(Refusal, match=r"^The fleet file .*\.$"):
+            fleet_nodes(path)
 
 
 def test_the_data_dir_is_the_option_then_the_variable_then_the_home(tmp_path, monkeypatch):
