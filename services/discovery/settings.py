@@ -9,7 +9,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.discovery.domain.liveness import TIMEOUT_SECONDS
 from shared.settings import BaseServiceSettings
 
 
@@ -17,7 +16,7 @@ class DiscoverySettings(BaseServiceSettings):
     """What the controller needs beside the base."""
 
     silence_seconds: float = Field(
-        default=TIMEOUT_SECONDS,
+        default=3.0,
         description="A node not heard for this long is lost; agents beat every second.",
         ge=2,
         le=600,

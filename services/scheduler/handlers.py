@@ -11,6 +11,7 @@ from typing import Any
 
 from services.scheduler.domain import explain
 from services.scheduler.domain.cleanup import Surroundings
+from services.scheduler.domain.rules import RULES, with_kept_metadata
 from services.scheduler.projections.board import Board
 from services.scheduler.store.ledgers import LedgerStore
 from services.scheduler.store.pools import PoolStore
@@ -170,7 +171,8 @@ class Handlers:
         if write.verb == "status":
             refused = Unimplemented(f"the status of a {write.kind} is what the scheduler decides; it cannot be written")
             return WriteAnswer(error=refused.to_dict(), operation_id=write.operation_id)
-        return await self._writer.write(write)
+        stored = self._board.cache.get(write.kind, write.namespace, write.name) if write.kind in RULES else None
+        return await self._writer.write(with_kept_metadata(write, stored.body if stored is not None else None))
 
     @query(ExplainPlacement)
     async def explain_placement(self, question: ExplainPlacement, ctx: MessageContext) -> PlacementExplanation:  # noqa: ARG002

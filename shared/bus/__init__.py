@@ -3,8 +3,6 @@
 Only this package imports `nats` and `faststream`. Read next: shared/bus/router.py.
 """
 
-from shared.bus.lean import hidden
+from shared.bus import lean
 
-# nats-py takes aiohttp for websockets when it finds it: 8 MB a process that nobody uses.
-with hidden("aiohttp"):
-    import nats.aio.client  # noqa: F401
+__all__ = ["lean"]

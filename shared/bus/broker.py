@@ -33,7 +33,6 @@ from shared.telemetry.logging import get_logger
 # FastStream brings its own HTTP server and command line when it finds their libraries.
 with hidden("uvicorn", "click", "typer", "watchfiles", "starlette", "email_validator", "trio"):
     from faststream import AckPolicy, BaseMiddleware
-    from faststream._internal.broker import BrokerUsecase
     from faststream.message import StreamMessage
     from faststream.nats import JStream, NatsBroker, PullSub
 
@@ -93,7 +92,7 @@ class HouseBroker(NatsBroker):
 
     async def stop(self, *error: Any) -> None:
         """Stop pulling and wait for handlers in hand; the connection is the BusClient's to close."""
-        await BrokerUsecase.stop(self, *error)
+        await super(NatsBroker, self).stop(*error)  # NatsBroker's own would close the connection
 
 
 class RouterRunner:

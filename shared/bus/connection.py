@@ -72,7 +72,7 @@ class Connection(Client):
 
     def forbidden(self, subject: str) -> bool:
         """Whether the server has refused to let this user publish to the subject; asking forgets the answer."""
-        return self._violations.pop(subject, False) is None
+        return self._violations.pop(subject.lower(), False) is None
 
     async def open(self, timeout: float) -> None:
         """Connect, trying for `timeout` seconds.
@@ -126,7 +126,7 @@ class Connection(Client):
     async def _failed(self, error: Exception) -> None:
         text = _text(error)
         if found := _FORBIDDEN.search(text):
-            self._violations[found.group(1)] = None
+            self._violations[found.group(1).lower()] = None  # nats-py lowers the text
             while len(self._violations) > _REMEMBERED_VIOLATIONS:
                 self._violations.popitem(last=False)
             log.error("bus_permission_refused", user=self.access.user, error_text=text)

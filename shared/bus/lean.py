@@ -22,3 +22,9 @@ def hidden(*packages: str) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+# Imported with the package, before any other module can take it whole: nats-py loads aiohttp for websockets, 8 MB a
+# process that nobody uses.
+with hidden("aiohttp"):
+    import nats.aio.client  # noqa: F401

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from shared import subjects
+from shared.bus.router import specs
 from shared.messages import catalog
 from shared.messages.base import Command, Fact
 
@@ -49,9 +50,8 @@ def test_service_registers_exactly_what_the_catalogue_says(service):
     module = importlib.import_module(f"services.{service}.handlers")
     registered = set()
     for _, cls in inspect.getmembers(module, inspect.isclass):
-        for name, member in inspect.getmembers(cls, inspect.isfunction):
-            for message in getattr(member, "__bus_messages__", ()):
-                registered.add((message, name))
+        if cls.__module__ == module.__name__:
+            registered |= {(spec.message, spec.handler) for spec in specs(cls) if spec.message in catalog.BY_CLASS}
 
     wanted = {(e.message, handler) for e, handler in catalog.consumed_by(service)}
 

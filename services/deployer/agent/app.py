@@ -36,8 +36,9 @@ async def build(runtime: Runtime[DeployerAgentSettings]) -> Plan:
         clock=runtime.clock,
         machine_id=machine_id(),
         data_dir=settings.data_dir,
-        refusal="" if settings.allow_process or pods.name != "process" else NOT_ALLOWED,
     )
+    if pods.name == "process" and not settings.allow_process:
+        agent.refusal = NOT_ALLOWED
     return Plan(
         name=ROLE,
         bus=bus,

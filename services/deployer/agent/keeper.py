@@ -191,8 +191,8 @@ class PodKeeper:
             before = self.state()
             try:
                 pause = await self._turn()
-            except (GpubusError, OSError) as error:
-                log.error("pod_not_kept", error=error, pod_uid=self.uid)
+            except (GpubusError, OSError):
+                log.exception("pod_not_kept", pod_uid=self.uid)
                 pause = SLOWEST_START_PROBE_SECONDS
             if self.state() != before:
                 self._changed()

@@ -51,7 +51,6 @@ class PodAgent:
         clock: Clock,
         machine_id: str,
         data_dir: Path | None = None,
-        refusal: str = "",
         spread: float = 0.2,
     ) -> None:
         """Nothing happens before `run`.
@@ -64,11 +63,12 @@ class PodAgent:
             clock: For waiting, and for times that people see.
             machine_id: What the node's discovery agent says of the host.
             data_dir: Where sequence numbers are remembered; None keeps nothing on disk (simulated nodes).
-            refusal: Why nothing may be started here; empty when it may.
-            spread: The most seconds that a common wake is spread over.
+            spread: The most seconds over which a common start or reconnect of many agents is spread.
         """
         self.node = node
         self.incarnation = secrets.token_hex(8)
+        self.refusal = ""
+        """Why nothing may be started here; empty when it may."""
         self.keepers: dict[str, PodKeeper] = {}
         self._bus = bus
         self._runtime = runtime
@@ -76,7 +76,6 @@ class PodAgent:
         self._clock = clock
         self._machine_id = machine_id
         self._data_dir = data_dir
-        self._refusal = refusal
         self._spread = spread
         path = data_dir / "run" / f"deployer-agent-{node}.sequence" if data_dir is not None else None
         self._sequence = Sequence(path, int(clock.now().timestamp()))
@@ -84,6 +83,7 @@ class PodAgent:
         self._refused = ""
         self._reported: list[PodState] | None = None
         self._ask_now, self._report_now = asyncio.Event(), asyncio.Event()
+        self._listening = False
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
         self._unnamed: frozenset[str] = frozenset()
@@ -96,6 +96,9 @@ class PodAgent:
 
     def listen(self) -> None:
         """Be woken by the controller and by reconnects, and answer for logs."""
+        if self._listening:
+            return
+        self._listening = True
         self._bus.on_wake(self.node, self._woken)
         self._bus.on_reconnect(self._reconnected)
         self._bus.answer(ReadLog, self.node, self.read_log)
@@ -105,7 +108,7 @@ class PodAgent:
         await self._adopt()
         self.listen()
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
+            self._tasks, self._running = tasks, {}
             tasks.create_task(self._keep_asking())
             tasks.create_task(self._keep_reporting())
 
@@ -259,10 +262,10 @@ class PodAgent:
 
     def _want(self, wanted: WantedPod) -> None:
         try:
-            held = wanted.model_copy(update={"hold": self._refusal}) if self._refusal else wanted
+            held = wanted.model_copy(update={"hold": self.refusal}) if self.refusal else wanted
             self._keeper(wanted.uid).want(held)
         except ValidationError as error:  # one Pod that cannot be read must not hold up the others
-            log.error("pod_unreadable", pod_uid=wanted.uid, reason=str(from_validation(error)))
+            log.warning("pod_unreadable", pod_uid=wanted.uid, reason=str(from_validation(error)))
 
     def _grace_of(self, uid: str) -> float:
         recipe = self.keepers[uid].recipe

@@ -85,6 +85,8 @@ def weights_missing(deployment: ModelDeployment, seen: Seen) -> Block | None:
         return Block(Reason.ARTIFACT_NOT_RESOLVED, f"ModelArtifact {ref.name} is not resolved yet{why}")
     engine = registry()[deployment.spec.engine.name]
     if engine.one_gguf and not all(role.command for role in deployment.spec.roles):
+        if seen.weights.paths is None:
+            return Block(Reason.ARTIFACT_NOT_RESOLVED, f"the manifest of ModelArtifact {ref.name} is not stored yet")
         problem = gguf_problem(seen.weights.paths)
         if problem:
             return Block(Reason.UNSUITABLE_WEIGHTS, problem)

@@ -6,6 +6,7 @@ Pure. Read next: plan.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from services.deployer.domain.render import Weights, assigned
@@ -38,7 +39,7 @@ class Seen:
     weights: Weights = field(default_factory=Weights)
     copies: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Node -> (state, message) of the weights there."""
-    nodes: frozenset[str] = frozenset()
+    nodes: AbstractSet[str] = frozenset()
     lost: frozenset[str] = frozenset()
     """Silent for the grace, and judged to be worth replacing."""
     simulated: bool = False
@@ -47,6 +48,8 @@ class Seen:
     """Whether a Pod or Workload of the namespace has a name, ours or not."""
     resync: bool = False
     """Say again what may have been lost on the way."""
+    refused: str = ""
+    """Why the scheduler refused a Workload of it."""
 
 
 def finished(workload: Workload) -> bool:
@@ -83,7 +86,7 @@ def stopped(pod: Pod) -> bool:
     return is_true(pod.status.conditions, STOPPED) or bool(pod.status.finished)
 
 
-def gone(pod: Pod, nodes: frozenset[str]) -> bool:
+def gone(pod: Pod, nodes: AbstractSet[str]) -> bool:
     """Nothing of it can run: never bound, confirmed stopped, or its node is no member any more."""
     return not pod.spec.node_name or stopped(pod) or pod.spec.node_name not in nodes
 

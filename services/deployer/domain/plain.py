@@ -6,6 +6,7 @@ Workload is taken back with the commit that removes it. Pure. Read next: pods.py
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -39,7 +40,7 @@ class Step:
     cancel: Cancel | None = None
 
 
-def step(pod: Pod, workload: Workload | None, *, nodes: frozenset[str], resync: bool, now: datetime) -> Step | None:
+def step(pod: Pod, workload: Workload | None, *, nodes: AbstractSet[str], resync: bool, now: datetime) -> Step | None:
     """The next step; None when there is nothing to do. `workload` is the one of the Pod's name."""
     own = workload if workload is not None and workload.uid == pod_workload_uid(pod.uid) else None
     if pod.deleting:

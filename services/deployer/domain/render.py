@@ -59,8 +59,8 @@ class Weights:
     """What is known of a deployment's artifact."""
 
     resolved: Resolved | None = None
-    paths: tuple[str, ...] = ()
-    """Files of the manifest."""
+    paths: tuple[str, ...] | None = None
+    """Files of the manifest that an engine may be told by name; None: not read (yet)."""
 
 
 def ask_hash(deployment: ModelDeployment, role: Role) -> str:
@@ -154,7 +154,7 @@ def _container(
     engine = registry()[deployment.spec.engine.name]
     launch = Launch(
         model=deployment.spec.model.name,
-        weights=next(iter(gguf_models(weights.paths)), ""),
+        weights=next(iter(gguf_models(weights.paths or ())), ""),
         has_artifact=deployment.spec.model.artifact_ref is not None,
         cpu_milli=assignment.cpu_milli,
         cards=cards(role.resources, pool),

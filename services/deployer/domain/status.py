@@ -29,6 +29,8 @@ from shared.resources.deployment import (
 from shared.resources.workload import QUOTA_RESERVED, Workload
 
 AVAILABLE = "Available"
+REFUSED = "Invalid"
+"""The scheduler will never take such a request."""
 _LETTERS = (("Server", "R"), ("Prefill", "P"), ("Decode", "D"))
 
 
@@ -122,6 +124,8 @@ def _quota(deployment: ModelDeployment, seen: Seen, replicas: list[_Replica]) ->
     told = next(
         (c for r in waiting if r.workload and (c := get_condition(r.workload.status.conditions, QUOTA_RESERVED))), None
     )
+    if told is None and (refused := seen.refused or _refused_before(deployment)):
+        return _false(QUOTA_RESERVED, REFUSED, refused)
     if told is None:
         return _unknown(
             QUOTA_RESERVED, "AdmissionInFlight", f"{len(waiting)} of {len(replicas)} replicas are being admitted"
@@ -129,6 +133,13 @@ def _quota(deployment: ModelDeployment, seen: Seen, replicas: list[_Replica]) ->
     return _false(
         QUOTA_RESERVED, "Pending", f"{len(waiting)} of {len(replicas)} replicas wait: {told.message or told.reason}"
     )
+
+
+def _refused_before(deployment: ModelDeployment) -> str:
+    """What the scheduler said of this spec; nothing repeats it until the spec is another one."""
+    told = get_condition(deployment.status.conditions, QUOTA_RESERVED)
+    same = told is not None and told.reason == REFUSED and told.observed_generation == deployment.metadata.generation
+    return told.message if told is not None and same else ""
 
 
 def _weights(deployment: ModelDeployment, seen: Seen, replicas: list[_Replica]) -> Condition:

@@ -28,19 +28,19 @@ class Manifests:
         """What was read before; None when it was not."""
         return self._paths.get(digest)
 
-    async def load(self, digest: str) -> tuple[str, ...]:
-        """The paths, read now if they were not before; none while the blob is not there."""
+    async def load(self, digest: str) -> tuple[str, ...] | None:
+        """The paths, read now if they were not before; None while the blob is not there."""
         known = self._paths.get(digest)
         if known is not None:
             return known
         body = await self._store.read_blob(keys.manifest(digest))
         if body is None:
-            return ()
+            return None
         try:
             files = manifest.decode(body).files
         except manifest.ManifestError as error:
             log.error("manifest_unreadable", digest=digest, reason=str(error))  # noqa: TRY400 - a sentence for a person
-            return ()
+            return None
         found = tuple(file.path for file in files if file.path.lower().endswith(_SHOWN))
         self._paths[digest] = found
         while len(self._paths) > _KEPT:

@@ -6,13 +6,16 @@ Must not decide or write. Read next: deployments.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
+from services.deployer.domain import rules_instance
 from services.deployer.domain.observed import READY
 from services.deployer.domain.pods import owner_of
 from shared.clock import Clock
 from shared.resources.artifact import NodeModelStore
-from shared.resources.base import get_condition
+from shared.resources.base import Resource, get_condition
 from shared.resources.core import Node, Pod
 from shared.resources.deployment import ModelDeployment
 from shared.resources.pool import LABEL_SIMULATED
@@ -20,10 +23,21 @@ from shared.resources.workload import Workload
 from shared.store.cache import DELETED, Change, DocumentCache
 from shared.store.documents import Document
 
-KINDS = ("ModelDeployment", "Pod", "Workload", "ModelArtifact", "NodeModelStore", "Node", "InstanceType")
+KINDS = (
+    "ModelDeployment",
+    "Pod",
+    *rules_instance.KINDS,
+    "Workload",
+    "ModelArtifact",
+    "NodeModelStore",
+    "Node",
+    "InstanceType",
+    "Namespace",
+)
 NODE_SILENT = "NodeSilent"
 """Discovery's reason for a node that it declared lost."""
 Key = tuple[str, str]
+R = TypeVar("R", bound=Resource)
 
 
 class View:
@@ -104,7 +118,7 @@ class View:
     # Nodes
 
     @property
-    def nodes(self) -> Set[str]:
+    def nodes(self) -> AbstractSet[str]:
         """All members; changes as they come and go."""
         return self._nodes.keys()
 
@@ -136,7 +150,7 @@ class View:
 
     # Keeping the indexes
 
-    def _read(self, kind: str, keys: Iterable[Key], model: type) -> Iterator:  # type: ignore[type-arg]
+    def _read(self, kind: str, keys: Iterable[Key], model: type[R]) -> Iterator[R]:
         for namespace, name in keys:
             found = self.cache.read(kind, namespace, name, model)
             if found is not None:
@@ -151,16 +165,13 @@ class View:
         elif change.kind == "Node":
             self._node_changed(change)
 
-    def _index(self, change: Change, index: defaultdict[str, set[Key]], value_of) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def _index(self, change: Change, index: defaultdict[str, set[Key]], value_of: Callable[[Document], str]) -> None:
         before = value_of(change.old) if change.old is not None else ""
         after = value_of(change.document) if change.type != DELETED else ""
-        if before == after and change.type != DELETED:
-            if after:
-                index[after].add(change.key)
-            return
-        index[before].discard(change.key)
-        if not index[before]:
-            del index[before]
+        if before and before != after:
+            index[before].discard(change.key)
+            if not index[before]:
+                del index[before]
         if after:
             index[after].add(change.key)
 

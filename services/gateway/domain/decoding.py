@@ -75,7 +75,9 @@ def address(kind: Kind, body: Mapping[str, Any], namespace: str, name: str) -> d
         ("metadata.name", metadata.get("name"), name),
     )
     for field, sent, wanted in checks:
-        if sent not in {None, "", wanted} if isinstance(sent, str | None) else True:
+        # A new object's address does not say its name.
+        open_name = field == "metadata.name" and not wanted and isinstance(sent, str)
+        if not open_name and (sent not in {None, "", wanted} if isinstance(sent, str | None) else True):
             raise _mismatch(field, sent, wanted, kind)
     filled = {**metadata, **({"namespace": namespace} if namespace else {}), **({"name": name} if name else {})}
     return {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": filled}

@@ -133,16 +133,24 @@ def _conflicts(
 ) -> Iterable[Path]:
     """Their fields that the configuration would change."""
     for path in sorted(wanted):
-        if path[-1] == SELF:
+        now, then = value_at(live, path), value_at(config, path)
+        if path[-1] == SELF or _equal(now, then) or _mergeable(now, then):
             continue
-        overlapping = {path[:length] for length in range(1, len(path) + 1)} & theirs
-        overlapping |= {other for other in theirs if other[: len(path)] == path and other[-1] != SELF}
-        if overlapping and not _equal(value_at(live, path), value_at(config, path)):
-            yield from overlapping
+        above = {path[:length] for length in range(1, len(path) + 1)} & theirs
+        yield from (other for other in above if not _mergeable(value_at(live, other), value_at(config, other)))
+        yield from (other for other in theirs if len(other) > len(path) and other[: len(path)] == path and other[-1] != SELF)
 
 
 def _equal(one: Any, other: Any) -> bool:
     return not missing(one) and bool(one == other)
+
+
+def _mergeable(live: Any, config: Any) -> bool:
+    """Entries beside each other in a mapping, or elements with names in a list, are no conflict."""
+    if isinstance(config, Mapping):
+        return isinstance(live, Mapping)
+    key = list_key(live)
+    return key is not None and (config == [] or list_key(config) == key)
 
 
 def _minus(fields: FieldSet, paths: Iterable[Path]) -> FieldSet:
@@ -170,8 +178,8 @@ def _merged(live: Any, config: Any) -> Any:
         for name, value in config.items():
             merged[name] = _merged(live[name], value) if name in live else value
         return merged
-    key = list_key(config)
-    if key is None or list_key(live) != key:
+    key = list_key(live)
+    if key is None or not _mergeable(live, config):
         return config
     wanted = {item[key]: item for item in config}
     kept = [_merged(item, wanted.pop(item[key])) if item[key] in wanted else item for item in live]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.errors import Cause, InvalidArgument, Malformed
+from shared.manifest_text import MAX_DEPTH
 
 MAX_OPERATIONS = 1000
 MAX_COPIED = 100_000
@@ -48,7 +49,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     for position, operation in enumerate(operations):
         checked = _checked(operation, position)
         if checked["op"] == "copy":
-            copied += _size(_at(result, _pointer(checked["from"], position), position))
+            copied += _extent(_at(result, _pointer(checked["from"], position), position))[0]
             if copied > MAX_COPIED:
                 raise Malformed("the patch copies too much")
         result = _apply(result, checked, position)
@@ -119,6 +120,8 @@ def _removed(document: Any, path: Sequence[str], position: int) -> Any:
 
 
 def _set(document: Any, path: Sequence[str], value: Any, position: int, *, insert: bool) -> Any:
+    if len(path) + _extent(value)[1] > MAX_DEPTH:
+        raise Malformed(f"the patch nests deeper than {MAX_DEPTH}")
     if not path:
         return value
     parent, last = _at(document, path[:-1], position), path[-1]
@@ -151,10 +154,11 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return 1 + sum(_size(item) for item in value.values())
-    return 1 + sum(_size(item) for item in value) if isinstance(value, list) else 1
+def _extent(value: Any) -> tuple[int, int]:
+    """(values in it, levels of it)."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    extents = [_extent(item) for item in inner]
+    return 1 + sum(count for count, _ in extents), 1 + max((levels for _, levels in extents), default=0)
 
 
 def _refused(position: int, sentence: str) -> InvalidArgument:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from services.gateway.domain import protobuf
 from services.gateway.domain.auth import Principal, authorise
 from services.gateway.domain.decoding import address
 from services.gateway.domain.patches import json_patch, merge_patch
@@ -41,12 +42,9 @@ async def create(api: Api, request: Request, principal: Principal, target: Targe
     raw = await request.body(MAX_BYTES)
     body = await _object(request, raw)
     options = options_of(request, principal, raw)
-    named = body.get("metadata")
-    name = named.get("name") if isinstance(named, Mapping) else None
     filled = address(target.kind, body, target.namespace or "", "")
-    if name is not None and not isinstance(name, str):
-        raise Malformed("metadata.name must be text", (Cause("metadata.name", "must be text"),))
-    written = await api.objects.create(Place(target.kind, target.namespace or "", name or ""), filled, options)
+    name = filled["metadata"].get("name") or ""
+    written = await api.objects.create(Place(target.kind, target.namespace or "", name), filled, options)
     return _written(written, target, principal)
 
 
@@ -170,6 +168,8 @@ async def _object(request: Request, raw: bytes) -> dict[str, Any]:
         return _mapping(load_json(raw))
     if media in YAML_TYPES:
         return await _yaml(raw)
+    if media == protobuf.MEDIA_TYPE:
+        return protobuf.load_protobuf(raw)
     raise UnsupportedMedia(f"Content-Type {media[:80]!r} is not taken; send {JSON_TYPE} or {YAML_TYPES[0]}")
 
 
@@ -227,7 +227,7 @@ def _idempotency(request: Request, raw: bytes) -> str:
 
 async def _delete_options(request: Request, principal: Principal) -> tuple[Options, str, int | None]:
     raw = await request.body(MAX_BYTES)
-    sent = _mapping(load_json(raw)) if raw.strip() else {}
+    sent = await _object(request, raw) if raw.strip() else {}
     dry = sent.get("dryRun") or ([request.query["dryRun"]] if request.query.get("dryRun") else [])
     if not isinstance(dry, list) or not all(isinstance(item, str) for item in dry):
         raise Malformed("dryRun must be a list", (Cause("dryRun", "must be a list"),))

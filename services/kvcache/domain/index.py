@@ -141,7 +141,10 @@ class PrefixIndex:
         get, active = table.blocks.get, table.live
         left: dict[int, int] = {}
         for depth, block in enumerate(hashes):
-            mask = get(block, 0) & active
+            mask = get(block, 0)
+            if mask == active:
+                continue  # the common case, without arithmetic
+            mask &= active
             if mask != active:
                 left[depth] = active & ~mask
                 active = mask

@@ -60,7 +60,9 @@ def hub_source(artifact: ModelArtifact) -> HuggingFaceSource | None:
 
 def needs_resolution(artifact: ModelArtifact) -> bool:
     """Whether its source must still be asked."""
-    return not artifact.deleting and hub_source(artifact) is not None and not is_true(artifact.status.conditions, RESOLVED)
+    return (
+        not artifact.deleting and hub_source(artifact) is not None and not is_true(artifact.status.conditions, RESOLVED)
+    )
 
 
 def reason_of(artifact: ModelArtifact) -> str:
@@ -84,7 +86,9 @@ def resolved(artifact: ModelArtifact, resolution: Resolution, now: datetime) -> 
     sentence = f"commit {resolution.commit}: {len(manifest.files)} files, {manifest.size_bytes} bytes"
     status = artifact.status.model_copy(update={"resolved": told})
     status = _with(artifact, status, Condition(type=DEGRADED, status="False", reason="Healthy"), now)
-    status = _with(artifact, status, Condition(type=RESOLVED, status="True", reason=ResolveReason.RESOLVED, message=sentence), now)
+    status = _with(
+        artifact, status, Condition(type=RESOLVED, status="True", reason=ResolveReason.RESOLVED, message=sentence), now
+    )
     fact = ArtifactResolved(
         **Identity.of(artifact).fields(),
         digest=manifest.digest,
@@ -100,7 +104,11 @@ def resolved(artifact: ModelArtifact, resolution: Resolution, now: datetime) -> 
 def refused(artifact: ModelArtifact, failure: Failure, now: datetime) -> Decision[ModelArtifact]:
     """The source was asked in vain; nothing is written when it said the same before."""
     before = get_condition(artifact.status.conditions, RESOLVED)
-    if before is not None and (before.status, before.reason, before.message) == ("False", failure.reason, failure.message):
+    if before is not None and (before.status, before.reason, before.message) == (
+        "False",
+        failure.reason,
+        failure.message,
+    ):
         return Decision(failure.reason)
     condition = Condition(type=RESOLVED, status="False", reason=failure.reason, message=failure.message)
     status = _with(artifact, artifact.status, condition, now)
@@ -148,7 +156,9 @@ def without_finalizer(artifact: ModelArtifact) -> ModelArtifact:
     return artifact.model_copy(update={"metadata": artifact.metadata.model_copy(update={"finalizers": rest})})
 
 
-def _with(artifact: ModelArtifact, status: ModelArtifactStatus, condition: Condition, now: datetime) -> ModelArtifactStatus:
+def _with(
+    artifact: ModelArtifact, status: ModelArtifactStatus, condition: Condition, now: datetime
+) -> ModelArtifactStatus:
     seen = artifact.metadata.generation
     stamped = condition.model_copy(update={"observed_generation": seen})
     conditions = set_condition(status.conditions, stamped, now)

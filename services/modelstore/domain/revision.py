@@ -53,7 +53,8 @@ def resolve(spec: ModelArtifactSpec, listing: Listing) -> Resolution | Failure:
     masked = next((file.path for file in kept if "*" in file.hash), None)
     if masked is not None:
         return Failure(
-            ResolveReason.ACCESS_DENIED, f"the source hides the hash of {masked!r}: the repository is gated, and access to its files was not granted"
+            ResolveReason.ACCESS_DENIED,
+            f"the source hides the hash of {masked!r}: the repository is gated, and access to its files was not granted",
         )
     try:
         manifest = build(kept)

@@ -45,12 +45,18 @@ def _misplaced(new: ModelArtifact) -> Iterator[Cause]:
         return
     for field, value in _hub_only(new).items():
         if value:
-            yield Cause(f"spec.{field}", "only sources on a hub (huggingFace, modelScope) take it", "FieldValueForbidden")
+            yield Cause(
+                f"spec.{field}", "only sources on a hub (huggingFace, modelScope) take it", "FieldValueForbidden"
+            )
 
 
 def _hub_only(new: ModelArtifact) -> dict[str, Any]:
     spec = new.spec
-    return {"allowPatterns": spec.allow_patterns, "ignorePatterns": spec.ignore_patterns, "expectedDigest": spec.expected_digest}
+    return {
+        "allowPatterns": spec.allow_patterns,
+        "ignorePatterns": spec.ignore_patterns,
+        "expectedDigest": spec.expected_digest,
+    }
 
 
 def _leaves(path: str) -> bool:
@@ -58,9 +64,7 @@ def _leaves(path: str) -> bool:
 
 
 def _changed(new: ModelArtifact, old: ModelArtifact) -> Iterator[Cause]:
-    before, after = (
-        artifact.spec.model_dump(mode="json", by_alias=True, exclude_none=True) for artifact in (old, new)
-    )
+    before, after = (artifact.spec.model_dump(mode="json", by_alias=True, exclude_none=True) for artifact in (old, new))
     for path in _differences("spec", before, after):
         yield Cause(path, "the spec is immutable; create another ModelArtifact", "FieldValueForbidden")
 

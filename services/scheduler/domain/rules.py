@@ -11,6 +11,7 @@ from typing import Any
 
 from services.scheduler.domain.pools import ENTRANCE_LABEL, GENERIC, identity_labels
 from services.scheduler.domain.request import read_workload
+from shared.commands.objects import WriteObject
 from shared.errors import Cause
 from shared.events.objects import SchedulerObjectApplied, SchedulerObjectRemoved
 from shared.events.workload import WorkloadQueued
@@ -28,6 +29,18 @@ _IMMUTABLE = "cannot be changed; create another {kind}"
 _ONLY_WHILE_WAITING = "can be switched off only while it waits; delete it to give back what it holds"
 _UNIT = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
 _STORAGE = re.compile(r"[1-9][0-9]{0,8}Gi", re.ASCII)
+
+
+def with_kept_metadata(write: WriteObject, stored: Mapping[str, Any] | None) -> WriteObject:
+    """A replacement whose sender did not mention finalizers or owners keeps the stored ones: manifests rarely do."""
+    if write.verb != "replace" or stored is None or write.object is None:
+        return write
+    metadata = write.object.get("metadata")
+    if not isinstance(metadata, dict):
+        return write
+    before = stored.get("metadata") or {}
+    kept = {name: before[name] for name in ("finalizers", "ownerReferences") if name in before and name not in metadata}
+    return write.model_copy(update={"object": {**write.object, "metadata": {**metadata, **kept}}})
 
 
 def workload_causes(workload: Workload) -> list[Cause]:

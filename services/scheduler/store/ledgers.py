@@ -155,8 +155,14 @@ class LedgerStore:
         gone = [EPOCH] if _counted(stored) else list(stored)
         if not stored or (gone == [EPOCH] and EPOCH not in stored):
             return
-        guard = Require.equals(key, CHANGES, stored.get(CHANGES))
-        await self._store.commit(Commit(assigns=[Assign(key, name, None) for name in gone], requires=(guard,)))
+        guards = (
+            Require.equals(key, CHANGES, stored.get(CHANGES)),
+            Require.equals(keys.doc("Node", "", node), "uid", None),  # a node of that name may have come back
+        )
+        try:
+            await self._store.commit(Commit(assigns=[Assign(key, name, None) for name in gone], requires=guards))
+        except Raced:
+            log.info("ledger_left_open", node=node)
 
     async def audit(self, node: str) -> list[Difference]:
         """Compare one ledger with what documents and orphans hold, and set right what differs.

@@ -20,6 +20,7 @@ from shared.bus.streams import migrate
 from shared.clock import SystemClock
 from shared.commands.objects import WriteAnswer, WriteObject
 from shared.commands.workload import CancelWorkload, SubmitWorkload
+from shared.errors import Transient
 from shared.events.device import NodeJoined, NodeLost, NodeRemoved, NodeReturned
 from shared.events.objects import DiscoveryObjectApplied, GatewayObjectApplied, GatewayObjectRemoved
 from shared.events.pool import CapacityFreed, PoolFormed, PoolResized, PoolRetired
@@ -74,7 +75,15 @@ class House:
         return child
 
     async def commit(self, service: str, commit: Commit) -> None:
-        await self.stores[service].commit(commit)
+        """Commit as a service; a store that began a new epoch is joined first."""
+        for _ in range(20):
+            try:
+                await self.stores[service].commit(commit)
+            except Transient:
+                await asyncio.sleep(0.1)
+            else:
+                return
+        raise AssertionError("the store does not come back")
 
     async def namespace(self, name: str) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -264,6 +273,14 @@ def a_pod(workload: str, node: str, *cards: int, uid: str = "", phase: str = "Ru
     )  # fmt: skip
 
 
+async def _kept_running(relay: Relay) -> None:
+    while True:
+        try:
+            await relay.run()
+        except Transient:
+            await asyncio.sleep(0.2)
+
+
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     redis, nats = RedisServer(), NatsServer(PINGS)
@@ -282,8 +299,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     for cls in FACTS:
         await bus.on_fact(cls, lambda fact, _revision: house.facts.append(fact))
     for service in ("discovery", "deployer", "gateway"):
-        relay = Relay(stores[service], bus, clock)
-        house.tasks.append(asyncio.ensure_future(relay.run()))
+        house.tasks.append(asyncio.ensure_future(_kept_running(Relay(stores[service], bus, clock))))
     await house.namespace("default")
     yield house
     for task in house.tasks:

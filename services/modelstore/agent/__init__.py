@@ -1,0 +1,1 @@
+"""The node part of modelstore: holds the copies its node should have. Read next: models.py."""

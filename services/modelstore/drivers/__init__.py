@@ -1,0 +1,1 @@
+"""One outside technology each: hubs, the local hub's folder and server, disks, HTTP downloads. Read next: ports.py."""
