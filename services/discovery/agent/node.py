@@ -101,7 +101,7 @@ class NodeAgent:
             failures = 0 if known else failures + 1
             pause = ASK_SECONDS if known else RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1]
             if await self._nudged(pause * random.uniform(0.9, 1.1)) and not self._hurry:  # noqa: S311 - as above
-                await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - as above
+                await self._nudged(random.uniform(0, self._spread))  # noqa: S311 - as above; a change ends it
 
     async def keep_looking(self, seconds: float) -> None:
         """Look at the hardware again and again; for ever."""

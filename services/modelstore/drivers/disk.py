@@ -84,7 +84,13 @@ class DiskVault:
     ) -> None:
         # Two manifests that share a file wait for one transfer of it.
         async with self._flights.setdefault(_blob(file), asyncio.Lock()), self._turns:
-            await asyncio.to_thread(self._bring, source, file, stop, arrived)
+            work = asyncio.ensure_future(asyncio.to_thread(self._bring, source, file, stop, arrived))
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                stop.set()  # the thread still writes the partial: nobody else may until it ended
+                await asyncio.wait([work])
+                raise
 
     def _bring(self, source: Source, file: WantedFile, stop: threading.Event, arrived: Callable[[int], None]) -> None:
         blob = self._root / "blobs" / _blob(file)

@@ -29,7 +29,7 @@ _BACKLOG = 256
 
 
 @dataclass(eq=False)
-class _Refused(Exception):
+class _Refused(Exception):  # noqa: N818 - an answer, not an error
     status: int
     code: str
     message: str
@@ -47,14 +47,14 @@ class HubServer:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            if scope["method"] not in {"GET", "HEAD"}:
-                raise _Refused(405, "MethodNotAllowed", "this hub is read-only; import with `gpubus hub add`")
             await self._serve(unquote(scope["path"]), scope["method"], headers, send)
         except _Refused as refused:
             extra: Headers = [(b"x-error-code", refused.code.encode()), (b"x-error-message", refused.message.encode())]
             await _json(send, refused.status, {"error": refused.message}, extra)
 
     async def _serve(self, path: str, method: str, headers: dict[str, str], send: Send) -> None:
+        if method not in {"GET", "HEAD"}:
+            raise _Refused(405, "MethodNotAllowed", "this hub is read-only; import with `gpubus hub add`")
         if match := _TREE.fullmatch(path):
             _, files = self._found(match[1], match[2])
             await _json(send, 200, [file.entry() for file in files])

@@ -53,6 +53,7 @@ TABLE: Mapping[tuple[State, Verb], State] = {
 
 HOLDING = frozenset({State.ADMITTED, State.EVICTED})
 """States that are charged in the ledger."""
+_RESERVED = frozenset({ADMITTED, QUOTA_RESERVED})
 
 
 def moved(state: State, verb: Verb) -> State | None:
@@ -67,9 +68,15 @@ def releases(state: State, verb: Verb) -> bool:
 
 def state_of(conditions: Iterable[Mapping[str, Any]]) -> State:
     """The state that a Workload's conditions (as JSON) say."""
-    true = {condition.get("type") for condition in conditions if condition.get("status") == "True"}
-    if FINISHED in true:
-        return State.FINISHED
-    if ADMITTED not in true and QUOTA_RESERVED not in true:
+    reserved = evicted = False
+    for condition in conditions:
+        if condition.get("status") != "True":
+            continue
+        kind = condition.get("type")
+        if kind == FINISHED:
+            return State.FINISHED
+        reserved = reserved or kind in _RESERVED
+        evicted = evicted or kind == EVICTED
+    if not reserved:
         return State.WAITING
-    return State.EVICTED if EVICTED in true else State.ADMITTED
+    return State.EVICTED if evicted else State.ADMITTED

@@ -7,9 +7,10 @@ A card that is held whole counts in no view; a free one counts whole, as ten sha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from services.scheduler.domain.nodes import NodeView
-from shared.resources.device import CREDITS_PER_CARD, AcceleratorAllocation, AcceleratorGroup, GroupAllocation, Mode
+from shared.resources.device import CREDITS_PER_CARD
 from shared.resources.pool import CapacityView
 
 SHARES_PER_CARD = 10
@@ -66,29 +67,29 @@ def _cpu(nodes: Sequence[NodeView]) -> CapacityView:
 
 
 def allocations(
-    groups: Iterable[AcceleratorGroup], used: Mapping[str, int], holders: Mapping[str, Sequence[str]]
-) -> list[GroupAllocation]:
-    """One node's cards with what is taken of each; `used` is credits and `holders` names, both by device id."""
+    groups: Iterable[Mapping[str, Any]], used: Mapping[str, int], holders: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """One node's Devices.status.groups from its spec.groups, both as JSON; `used` and `holders` are by device id."""
     return [
-        GroupAllocation(
-            id=group.id,
-            manufacturer=group.manufacturer,
-            accelerators=[_allocation(card.id, card.index, used, holders) for card in group.accelerators],
-        )
+        {
+            "id": group["id"],
+            "manufacturer": group["manufacturer"],
+            "accelerators": [_allocation(card, used, holders) for card in group.get("accelerators") or ()],
+        }
         for group in groups
     ]
 
 
 def _allocation(
-    card: str, index: int, used: Mapping[str, int], holders: Mapping[str, Sequence[str]]
-) -> AcceleratorAllocation:
-    allocated = used.get(card, 0)
-    mode: Mode = "Exclusive" if allocated else "None"
-    return AcceleratorAllocation(
-        id=card,
-        index=index,
-        mode=mode,
-        allocated=allocated,
-        remaining=max(CREDITS_PER_CARD - allocated, 0),
-        holders=sorted(holders.get(card, ())),
-    )
+    card: Mapping[str, Any], used: Mapping[str, int], holders: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """AcceleratorAllocation as JSON."""
+    allocated = used.get(card["id"], 0)
+    return {
+        "id": card["id"],
+        "index": card.get("index") or 0,
+        "mode": "Exclusive" if allocated else "None",
+        "allocated": allocated,
+        "remaining": max(CREDITS_PER_CARD - allocated, 0),
+        "holders": sorted(holders.get(card["id"], ())),
+    }

@@ -10,6 +10,7 @@ from typing import Any
 
 from services.scheduler.domain import status
 from services.scheduler.domain.admission import Snapshot, Told, TypeState
+from services.scheduler.domain.ledger import Holding
 from services.scheduler.domain.nodes import facts_of
 from services.scheduler.domain.pools import NO_POOL, PoolKey, pool_of
 from services.scheduler.domain.queue import Demand
@@ -18,7 +19,7 @@ from services.scheduler.projections.nodes import NodeBook
 from services.scheduler.projections.workloads import Lookups, WorkloadBook
 from shared.resources.access import SETTINGS, SETTINGS_NAMESPACE
 from shared.resources.core import Node
-from shared.resources.device import Devices
+from shared.resources.device import Devices, OrphanHolding
 from shared.resources.pool import InstanceType
 from shared.store.cache import DELETED, MODIFIED, Change, DocumentCache
 from shared.store.documents import Document
@@ -125,10 +126,10 @@ class Board:
         if new.get("spec") != old.get("spec"):
             self.shape_changed = True
             self._describe(name)
-        devices = self._read_devices(name)
-        told = devices.status if devices is not None else None
-        self.nodes.mark(name, told.ledger_epoch if told else "", told.orphans if told else ())
-        self._wake_pools_of(name)
+        told = new.get("status") or {}
+        orphans = [OrphanHolding.model_validate(orphan) for orphan in told.get("orphans") or ()]
+        if self.nodes.mark(name, str(told.get("ledgerEpoch", "")), orphans) or new.get("spec") != old.get("spec"):
+            self._wake_pools_of(name)
 
     def _read_devices(self, name: str) -> Devices | None:
         return self.cache.read("Devices", "", name, Devices)
@@ -196,14 +197,14 @@ class Board:
 
     def _workload(self, change: Change) -> None:
         if change.type == DELETED:
-            self.nodes.hold(change.key, ())
+            freed = self.nodes.hold(change.key, ())
             pool = self.workloads.drop(change.key)
             if pool is not None:
                 self.on_pool(pool)
         else:
             self._queued(change.document)
-            self.nodes.hold(change.key, status.holdings(change.document.body))
-        self._wake_freed(change)
+            freed = self.nodes.hold(change.key, status.holdings(change.document.body))
+        self._wake_freed(freed)
         self.on_views()
 
     def _queued(self, document: Document) -> None:
@@ -211,11 +212,8 @@ class Board:
         if pool is not None:
             self.on_pool(pool)
 
-    def _wake_freed(self, change: Change) -> None:
-        """Whoever waits may have what the workload held before."""
-        if change.old is None:
-            return
-        freed = status.holdings(change.old.body)
+    def _wake_freed(self, freed: tuple[Holding, ...]) -> None:
+        """Whoever waits may have what a workload held before."""
         if freed and any(state.deleting for state in self.types.values()):
             self.shape_changed = True  # a type goes when the last workload in it does
         for holding in freed:

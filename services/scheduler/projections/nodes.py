@@ -54,12 +54,14 @@ class NodeBook:
             self._mixed = mixed
             self.touch_all()
 
-    def mark(self, name: str, epoch: str, orphans: Sequence[OrphanHolding]) -> None:
-        """Under which epoch the node has told what runs there, and what of it has no Workload."""
-        if self._epochs.get(name, "") != epoch or list(self._orphans.get(name, ())) != list(orphans):
-            self._epochs[name] = epoch
-            self._orphans[name] = tuple(orphans)
-            self._touch(name)
+    def mark(self, name: str, epoch: str, orphans: Sequence[OrphanHolding]) -> bool:
+        """Under which epoch the node has told what runs there, and what of it has no Workload; whether that is new."""
+        if self._epochs.get(name, "") == epoch and list(self._orphans.get(name, ())) == list(orphans):
+            return False
+        self._epochs[name] = epoch
+        self._orphans[name] = tuple(orphans)
+        self._touch(name)
+        return True
 
     def store_artifacts(self, name: str, digests: frozenset[str]) -> None:
         """Verified weights on a node."""
@@ -67,11 +69,11 @@ class NodeBook:
             self._artifacts[name] = digests
             self._touch(name)
 
-    def hold(self, workload: Key, holdings: tuple[Holding, ...]) -> None:
-        """What a workload holds now; nothing forgets it."""
+    def hold(self, workload: Key, holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
+        """What a workload holds now, nothing forgets it; what it held before, if that was something else."""
         before = self._places.get(workload, ())
         if before == holdings:
-            return
+            return ()
         for node in {holding.node for holding in before}:
             self._held[node].pop(workload, None)
             self._touch(node)
@@ -81,6 +83,7 @@ class NodeBook:
         self._places.pop(workload, None)
         if holdings:
             self._places[workload] = holdings
+        return before
 
     def holdings_on(self, node: str) -> Iterable[tuple[Key, Holding]]:
         """Who holds what of one node."""

@@ -19,7 +19,6 @@ from services.scheduler.store.view import CATCH_UP_SECONDS, caught_up
 from shared.clock import Clock
 from shared.errors import AlreadyExists, NotFound, Raced
 from shared.messages.base import Fact
-from shared.resources.device import Devices
 from shared.resources.pool import InstanceType, InstanceTypeFlavor, LocalQueue, entrance
 from shared.store.client import Store
 from shared.store.documents import About, Commit, Delete, Put, StaleEpoch
@@ -137,13 +136,13 @@ class PoolStore:
         board = self._board
         for name in sorted(nodes):
             document = board.cache.get("Devices", "", name)
-            devices = board.cache.read("Devices", "", name, Devices)
-            if document is None or devices is None:
+            if document is None:
                 continue
-            groups = allocations(devices.spec.groups, board.nodes.used(name).cards, board.nodes.holders(name))
-            if groups != devices.status.groups:
-                status = devices.status.model_copy(update={"groups": groups})
-                body = document.patched(devices.model_copy(update={"status": status}))
+            status, spec = document.body.get("status") or {}, document.body.get("spec") or {}
+            used, holders = board.nodes.used(name).cards, board.nodes.holders(name)
+            groups = allocations(spec.get("groups") or (), used, holders)
+            if groups != (status.get("groups") or []):
+                body = {**document.body, "status": {**status, "groups": groups}}
                 yield Put("Devices", "", name, body, document.revision)
 
     def _queue_puts(self, entrances: Iterable[tuple[str, str]]) -> Iterable[Put]:

@@ -5,7 +5,7 @@ import pytest
 from services.scheduler.domain.pools import PoolKey, derived_type, flavors, groups_by_pool, local_queue, pools_of
 from services.scheduler.domain.tiers import unit_resources
 from services.scheduler.domain.views import allocations, capacity_views
-from shared.resources.device import AcceleratorGroup
+from shared.resources.device import DevicesStatus
 from shared.resources.pool import entrance
 from tests.unit.scheduler.builders import A10G, a_node, facts
 
@@ -133,11 +133,10 @@ def test_lost_node_counts_in_no_view():
 
 
 def test_allocation_of_a_node_names_who_holds_each_card():
-    group = AcceleratorGroup.model_validate(
-        {"id": "a10g", "manufacturer": "nvidia", "accelerators": [{"id": "g0", "index": 0}, {"id": "g1", "index": 1}]}
-    )
+    group = {"id": "a10g", "manufacturer": "nvidia", "accelerators": [{"id": "g0"}, {"id": "g1", "index": 1}]}
 
-    first, second = allocations([group], {"g0": 1_600_000}, {"g0": ["default/w"]})[0].accelerators
+    groups = allocations([group], {"g0": 1_600_000}, {"g0": ["default/w"]})
 
+    first, second = DevicesStatus.model_validate({"groups": groups}).groups[0].accelerators
     assert (first.mode, first.allocated, first.remaining, first.holders) == ("Exclusive", 1_600_000, 0, ["default/w"])
-    assert (second.mode, second.allocated, second.remaining) == ("None", 0, 1_600_000)
+    assert (second.mode, second.index, second.allocated, second.remaining) == ("None", 1, 0, 1_600_000)
