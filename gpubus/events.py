@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gpubus.bus import admin_bus
-from gpubus.facts import FactLine, read
+from gpubus.facts import WIDTH, FactLine, read
 from gpubus.refusal import Refusal
 from gpubus.terminal import is_terminal, paint, table
 
@@ -67,7 +67,7 @@ def coloured(line: FactLine) -> str:
     if not is_terminal():
         return line.plain()
     colour = _COLOURS.get(line.what.rpartition(".")[2], "cyan")
-    return f"{paint(line.time, 'dim')}  {paint(f'{line.what:<22}', colour)} {line.about:<40} {paint(line.text, 'dim')}".rstrip()
+    return f"{paint(line.time, 'dim')}  {paint(f'{line.what:<{WIDTH}}', colour)} {line.about:<40} {paint(line.text, 'dim')}".rstrip()
 
 
 def list_dead_letters(service: str, data_dir: str) -> None:

@@ -11,8 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.subjects import SERVICES
+
 _QUIET = frozenset({"namespace", "name", "uid", "key", "labels", "generation", "workloadUid"})
 _MIB = 1024 * 1024
+WIDTH = 25
+"""Of the widest fact's name, `object-modelstore.removed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class FactLine:
 
     def plain(self) -> str:
         """The line without colours."""
-        return f"{self.time}  {self.what:<22} {self.about:<40} {self.text}".rstrip()
+        return f"{self.time}  {self.what:<{WIDTH}} {self.about:<40} {self.text}".rstrip()
 
 
 def read(raw: bytes) -> FactLine | None:
@@ -104,6 +108,14 @@ def _workload(data: Mapping[str, Any]) -> str:
     return f"{f'on {nodes}' if nodes else ''}{cards}{_because(data)}".lstrip(": ")
 
 
+def _deployment(data: Mapping[str, Any]) -> str:
+    return f"serves {data.get('model', '')}{_because(data)}"
+
+
+def _object(data: Mapping[str, Any]) -> str:
+    return f"generation {data['generation']}" if data.get("generation") else ""
+
+
 def _rest(data: Mapping[str, Any]) -> str:
     shown = {name: value for name, value in data.items() if name not in _QUIET and value not in ("", None, [], {}, 0)}
     return " ".join(
@@ -112,6 +124,8 @@ def _rest(data: Mapping[str, Any]) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    **{f"deployment.{fact}": _deployment for fact in ("applied", "available", "degraded", "removed")},
+    **{f"object-{owner}.{fact}": _object for owner in SERVICES for fact in ("applied", "removed")},
     **{f"artifact.{fact}": _artifact for fact in ("resolved", "delivering", "ready")},
     **{f"pool.{fact}": _pool for fact in ("formed", "resized", "retired")},
     **{f"device.{fact}": _device for fact in ("found", "changed", "degraded", "lost")},

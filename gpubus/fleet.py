@@ -24,6 +24,8 @@ from services.deployer.drivers.engine_http import HttpProber
 from services.deployer.drivers.simulated import SimulatedRuntime
 from services.deployer.drivers.simulated_server import SimulatedHost
 from services.discovery.agent.simulated import Identity, SimulatedCards, SimulatedHardware, SimulatedNode, Slot
+from services.modelstore.agent.models import ModelAgent
+from services.modelstore.drivers.simulated import SimulatedVault
 from shared.bus.client import BusClient
 from shared.clock import Clock
 from shared.errors import GpubusError
@@ -73,10 +75,18 @@ class LiveNode:
             machine_id=hardware.machine_id,
             spread=spread,
         )
+        self.models = ModelAgent(
+            node=plan.name,
+            bus=self.bus,
+            vault=SimulatedVault(plan.name, int(fleet.file.link_mi_bps * _MIB)),
+            clock=fleet.clock,
+            machine_id=hardware.machine_id,
+            spread=spread,
+        )
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What runs for it."""
-        return {"discovery": self.discovery.run, "deployer": self.pods.run}
+        return {"discovery": self.discovery.run, "modelstore": self.models.run, "deployer": self.pods.run}
 
     async def become(self, plan: NodePlan) -> None:
         """Another plan from now on."""

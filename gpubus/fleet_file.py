@@ -67,12 +67,12 @@ class Fleet(Model):
     hub: Literal["simulated"] | None = Field(
         default=None, description="simulated: any repository resolves to a made-up commit and manifest."
     )
-    model_size: Quantity = Field(default="1Gi", description="Of a repository of the simulated hub.")
+    model_size: Quantity = Field(default="15Gi", description="Of a repository of the simulated hub.")
     link_mi_bps: float = Field(
-        default=1000.0,
-        gt=0,
+        default=0.0,
+        ge=0,
         le=1_000_000,
-        description="MiB a second into one node; simulated deliveries take that long.",
+        description="MiB a second into one node, which deliveries then take; 0: at once.",
     )
     engine_start_seconds: float = Field(
         default=0.0, ge=0, le=3600, description="From start to ready of a simulated engine."

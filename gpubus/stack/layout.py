@@ -45,6 +45,8 @@ class Choices:
     workers: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     """More GPUBUS_ settings for every process."""
+    modelstore: Mapping[str, str] = field(default_factory=dict)
+    """More settings of the modelstore alone."""
     command: Command = python
     """The command line of a service's module with its words."""
 
@@ -149,5 +151,5 @@ def _listeners(where: DataDir, choices: Choices, service: str) -> dict[str, str]
             "GPUBUS_ADMIN_TOKEN_FILE": str(where.admin_token),
         }
     if service == "modelstore":
-        return {"GPUBUS_HUB_HOST": LOOPBACK, "GPUBUS_HUB_PORT": str(choices.ports["hub"])}
+        return {"GPUBUS_HUB_HOST": LOOPBACK, "GPUBUS_HUB_PORT": str(choices.ports["hub"]), **choices.modelstore}
     return {}

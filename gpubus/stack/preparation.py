@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +60,11 @@ def prepare(where: DataDir, options: UpOptions) -> Prepared:
     Raises:
         Refusal: an external server does not take us.
     """
-    fleet = fleet_nodes(options.fleet)
+    fleet = fleet_facts(options.fleet)
     nats_server = "" if options.nats else nats.find_server()
     redis_server = "" if options.redis else redis.find_server()
     node = node_name()
-    ensure(where, (node_user(node), *((FLEET,) if fleet else ())))
+    ensure(where, (node_user(node), *((FLEET,) if fleet.nodes else ())))
     redis_users = not options.redis or redis_has_users(where, options.redis)
     ports, free = _settle_ports(where, options)
     choices = Choices(
@@ -74,9 +74,9 @@ def prepare(where: DataDir, options: UpOptions) -> Prepared:
         nats_server=nats_server, redis_server=redis_server,
         redis_users=redis_users,
         runtime=options.runtime, fleet=str(options.fleet.absolute()) if options.fleet else "",
-        workers=options.workers or default_workers(), settings=settings_for_services() | options.settings, command=options.command,
+        workers=options.workers or default_workers(), settings=settings_for_services() | options.settings, command=options.command, modelstore=fleet.modelstore,
     )  # fmt: skip
-    _write(where, choices, options.listen, fleet)
+    _write(where, choices, options.listen, fleet.nodes)
     return Prepared(where, choices, free.reservations)
 
 
@@ -107,7 +107,7 @@ def check_options(options: UpOptions) -> None:
     """
     if options.runtime not in RUNTIMES:
         raise Refusal(f"--runtime {options.runtime!r} is not one of {', '.join(RUNTIMES)}.")
-    fleet_nodes(options.fleet)
+    fleet_facts(options.fleet)
     if not options.redis:
         redis.find_server()
     _check_nats(options)
@@ -117,21 +117,34 @@ def check_options(options: UpOptions) -> None:
         require_free(port, options.host, option)
 
 
-def fleet_nodes(path: Path | None) -> tuple[str, ...]:
-    """The names of a fleet file's simulated nodes, for the fleet's permissions; none without a file.
+@dataclass(frozen=True, slots=True)
+class FleetFacts:
+    """What `up` must know of a fleet file."""
+
+    nodes: tuple[str, ...] = ()
+    """For the fleet's permissions."""
+    modelstore: dict[str, str] = field(default_factory=dict)
+    """Settings of the modelstore: its simulated hub."""
+
+
+def fleet_facts(path: Path | None) -> FleetFacts:
+    """Read a fleet file; nothing without one.
 
     Raises:
         Refusal: the file is wrong, field by field.
     """
     if path is None:
-        return ()
+        return FleetFacts()
     from gpubus.fleet_file import expand, load
     from shared.errors import GpubusError
+    from shared.units import parse_count
 
     try:
-        return tuple(plan.name for plan in expand(load(path)))
+        fleet = load(path)
     except GpubusError as error:
         raise Refusal(f"{error.message[:1].upper()}{error.message[1:]}.") from error
+    settings = {"GPUBUS_SIMULATED_HUB": "true", "GPUBUS_SIMULATED_MODEL_SIZE": str(parse_count(fleet.model_size))}
+    return FleetFacts(tuple(plan.name for plan in expand(fleet)), settings if fleet.hub == "simulated" else {})
 
 
 def _check_nats(options: UpOptions) -> None:

@@ -5,15 +5,17 @@ The only file that constructs and connects. Must not decide. Read next: routes/a
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
+
+from prometheus_client import generate_latest
 
 from services.gateway.domain.rules import PROTECTED, RULES
 from services.gateway.drivers.listener import Listener
 from services.gateway.drivers.tls import Tls, server_names
 from services.gateway.handlers import Handlers
+from services.gateway.loops import registry as worker_registry
+from services.gateway.loops import start_feed
 from services.gateway.routes.api import Api
 from services.gateway.routes.asgi import ResourceApi
 from services.gateway.settings import GatewaySettings
@@ -29,10 +31,6 @@ from shared.store.objects import ObjectWriter
 from shared.telemetry.metrics import exposition
 
 SERVICE = "gateway"
-_FEED = "services.gateway.loops"
-"""The workers' side: `start_feed(runtime, cache)` returns its loops by name. A gateway without workers has none."""
-
-Loop = Callable[[], Awaitable[None]]
 
 
 async def build(runtime: Runtime[GatewaySettings]) -> Plan:
@@ -56,7 +54,7 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
         return {**{name: check() for name, check in checks.items()}, "bus": bus.connected, "store": store.reachable}
 
     async def metrics() -> bytes:
-        return exposition()
+        return exposition() + generate_latest(worker_registry)
 
     api = Api(
         watch=watch,
@@ -87,17 +85,9 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
             "namespaces": partial(run_leased, store, "namespaces", namespaces.keep, clock),
             "certificate": tls.keep_fresh,
             "door": door.keep,
-            **_feed(runtime, cache),
+            **start_feed(runtime, cache, store),
         },
         before=[open_tls, cache.synced],
         on_stop=[listener.close],
         checks=checks,
     )
-
-
-def _feed(runtime: Runtime[GatewaySettings], cache: DocumentCache) -> dict[str, Loop]:
-    """The loops that keep the workers' tables fresh and commit what they counted."""
-    if importlib.util.find_spec(_FEED) is None:
-        return {}
-    loops: dict[str, Loop] = importlib.import_module(_FEED).start_feed(runtime, cache)
-    return loops

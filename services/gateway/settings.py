@@ -48,10 +48,32 @@ class GatewaySettings(BaseServiceSettings):
         return socket_path(self.data_dir)
 
 
-def socket_path(data_dir: Path) -> Path:
+class WorkerSettings(GatewaySettings):
+    """A worker of the data plane."""
+
+    port: Port = Field(default=8080, description="Public plain port; workers share it.")
+    body_limit: int = Field(default=32 << 20, description="Bytes of a request to /v1.", ge=1024, le=1 << 30)
+    first_byte_seconds: float = Field(
+        default=600.0, description="The longest wait for an engine to begin its answer.", ge=1, le=86400
+    )
+    idle_seconds: float = Field(default=120.0, description="The longest pause within an answer.", ge=1, le=86400)
+    max_stale: float = Field(
+        default=600.0,
+        description="Seconds that known keys are served without news from the control plane; 0 refuses at once.",
+        ge=0,
+        le=86400,
+    )
+
+
+def feed_path(data_dir: Path) -> Path:
+    """The unix socket on which workers get their tables."""
+    return socket_path(data_dir, "feed.sock")
+
+
+def socket_path(data_dir: Path, name: str = "gateway.sock") -> Path:
     """The unix socket between workers and the gateway process; short even in a data dir with a long name."""
-    path = data_dir.absolute() / "run" / "gateway.sock"
+    path = data_dir.absolute() / "run" / name
     if len(str(path).encode()) <= _LONGEST_SOCKET_PATH:
         return path
     mark = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"gpubus-{mark}" / "gateway.sock"
+    return Path(tempfile.gettempdir()) / f"gpubus-{mark}" / name

@@ -24,7 +24,7 @@ from shared.bus.lean import hidden
 from shared.bus.observe import observed_delivery
 from shared.bus.pull import PULL_SECONDS, BoundJetStream
 from shared.bus.requests import serve
-from shared.bus.router import Bound, Router, Spec
+from shared.bus.router import REDRIVE, Bound, Router, Spec
 from shared.bus.settle import Undecodable
 from shared.clock import Clock
 from shared.messages.base import Command, Fact, Report
@@ -38,7 +38,6 @@ with hidden("uvicorn", "click", "typer", "watchfiles", "starlette", "email_valid
 
 log = get_logger(__name__)
 
-REDRIVE = "redrive"
 _DELIVERY: contextvars.ContextVar[Delivery] = contextvars.ContextVar("gpubus_delivery")
 
 Next = Callable[[Any], Awaitable[Any]]

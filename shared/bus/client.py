@@ -171,7 +171,7 @@ class BusClient:
     # Telling
 
     async def report(self, report: Report, timeout: float = REPORT_SECONDS) -> None:
-        """Store a report; returns when the bus has it.
+        """Store a report; returns when the bus has it. A repeat of the same incarnation and sequence is absorbed.
 
         Raises:
             Unavailable, DeadlineExceeded: it may not be stored; send it (or a newer one) again.
@@ -208,7 +208,7 @@ class BusClient:
         if self.connected:
             await guarded("wake_lost", send(self.connection, subjects.wake(node), orjson.dumps({"revision": revision})))
 
-    # Listening: each returns at once; await the result to be sure that the server knows.
+    # Listening: each returns at once; await the result to be sure that the subscription was sent.
 
     def on_wake(self, node: str, callback: Callable[[int], Awaitable[None] | None]) -> asyncio.Future[None]:
         """Call back with the revision of every wake of a node."""

@@ -6,13 +6,16 @@ Read next: shared/bus/dead_letter.py.
 
 from __future__ import annotations
 
+from functools import partial
+
 import orjson
 from nats.aio.msg import Msg
 
-from shared.bus import jetstream
+from shared import subjects
+from shared.bus import jetstream, wire
 from shared.bus.client import BusClient
 from shared.bus.dead_letter import DeadLetter, bury
-from shared.bus.router import Router
+from shared.bus.router import REDRIVE, Router
 from shared.clock import Clock
 from shared.errors import Code, Malformed
 from shared.telemetry.logging import get_logger
@@ -27,16 +30,16 @@ def advisory(stream: str, durable: str) -> str:
 
 async def watch_exhausted(bus: BusClient, router: Router, clock: Clock) -> None:
     """Turn every such message of the service's durables into a dead letter; one copy of the service does it."""
+    watched = {durable: (bound.spec.stream, bound.spec.handler) for durable, bound in router.durables().items()}
+    if watched:
+        watched[subjects.durable(router.service, REDRIVE)] = (subjects.STREAM_COMMANDS, "")
+    for durable, (stream, handler) in watched.items():
+        callback = partial(_exhausted, bus, clock, router.service, handler)
+        await bus.listen(advisory(stream, durable), callback, queue=router.service)
 
-    def watcher(handler: str) -> object:
-        async def exhausted(message: Msg) -> None:
-            await _bury(bus, router.service, handler, message.data, clock)
 
-        return exhausted
-
-    for durable, bound in router.durables().items():
-        callback = watcher(bound.spec.handler)
-        await bus.listen(advisory(bound.spec.stream, durable), callback, queue=router.service)  # type: ignore[arg-type]
+async def _exhausted(bus: BusClient, clock: Clock, service: str, handler: str, message: Msg) -> None:
+    await _bury(bus, service, handler, message.data, clock)
 
 
 async def _bury(bus: BusClient, service: str, handler: str, advice: bytes, clock: Clock) -> None:
@@ -51,8 +54,8 @@ async def _bury(bus: BusClient, service: str, handler: str, advice: bytes, clock
         return
     letter = DeadLetter(
         service=service,
-        handler=handler,
-        subject=original.subject,
+        handler=handler or original.subject.rpartition(".")[2].replace("-", "_"),
+        subject=original.headers.get(wire.ORIGINAL_SUBJECT, original.subject),
         stream=stream,
         stream_sequence=sequence,
         code=Code.INTERNAL.value,

@@ -19,6 +19,8 @@ from shared.messages.base import Command, Fact, Message, Query, Report, Telemetr
 from shared.messages.catalog import owner_of
 
 HANDLER_SECONDS = 30.0
+REDRIVE = "redrive"
+"""Stable id of the durable that brings dead letters back, one a service."""
 _MARK = "__gpubus_handles__"
 
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])

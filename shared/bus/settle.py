@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import nats.errors
+
 from shared.errors import DeadlineExceeded, GpubusError, Malformed, Permanent, Transient
 from shared.messages.base import Message
 from shared.telemetry.logging import get_logger
@@ -116,5 +118,7 @@ async def guarded(event: str, call: Awaitable[Any]) -> None:
         await call
     except GpubusError as error:
         log.warning(event, code=error.code.value, error_text=str(error))
+    except nats.errors.Error as error:  # not connected, mostly
+        log.warning(event, error_text=str(error))
     except Exception:  # the subscription that called it must go on
         log.exception(event)

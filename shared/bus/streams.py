@@ -21,6 +21,7 @@ from nats.js.manager import JetStreamManager
 from shared import subjects
 from shared.bus.client import BusClient
 from shared.bus.jetstream import api_error
+from shared.bus.router import REDRIVE
 from shared.messages import catalog
 from shared.messages.base import Command, Fact, Report
 from shared.telemetry.logging import get_logger
@@ -31,7 +32,6 @@ ADMIN = "admin"
 """The user of the migrator and of the command line."""
 USER_APPLY = "apply"
 """Handler id of the users' stored commands in the gateway; not in the catalogue, their body is no envelope."""
-REDRIVE = "redrive"
 
 _GIB = 1024**3
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0

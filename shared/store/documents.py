@@ -185,6 +185,8 @@ class About:
 
     message: Fact | Command
     document: int
+    correlation_id: str = ""
+    """The operation it belongs to, where one commit speaks for several; the current one's when empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

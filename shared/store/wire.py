@@ -201,6 +201,7 @@ def _message(item: Fact | Command | About, payloads: _Payloads) -> dict[str, Any
         "subject": build(type(message), message.scope, message.key),  # type: ignore[arg-type]
         "about": f"{aggregate}/{message.scope}/{message.key}",
         "document": document,
+        "correlation": item.correlation_id if isinstance(item, About) else "",
         "data": payloads.add(data),
     }
 

@@ -74,7 +74,9 @@ class Watch:
 
     def types(self) -> list[tuple[str, str]]:
         """(type, name) of each event but bookmarks."""
-        return [(e["type"], e["object"].get("metadata", {}).get("name", "")) for e in self.events if e["type"] != "BOOKMARK"]
+        return [
+            (e["type"], e["object"].get("metadata", {}).get("name", "")) for e in self.events if e["type"] != "BOOKMARK"
+        ]
 
 
 class Gateway:
@@ -124,7 +126,9 @@ class Gateway:
     @contextmanager
     def connection(self, timeout: float = 20) -> Iterator[http.client.HTTPSConnection]:
         """One TLS connection that checks the server."""
-        link = http.client.HTTPSConnection(LOOPBACK, self.tls_port, timeout=timeout, context=ssl.create_default_context(cafile=str(self.ca)))
+        link = http.client.HTTPSConnection(
+            LOOPBACK, self.tls_port, timeout=timeout, context=ssl.create_default_context(cafile=str(self.ca))
+        )
         try:
             yield link
         finally:
@@ -154,7 +158,9 @@ class Gateway:
     @contextmanager
     def watch(self, path: str, accept: str = JSON_TYPE) -> Iterator[Watch]:
         """A watch in the background; closed at the end of the block."""
-        link = http.client.HTTPSConnection(LOOPBACK, self.tls_port, timeout=30, context=ssl.create_default_context(cafile=str(self.ca)))
+        link = http.client.HTTPSConnection(
+            LOOPBACK, self.tls_port, timeout=30, context=ssl.create_default_context(cafile=str(self.ca))
+        )
         link.request("GET", path, headers={"Accept": accept, "Authorization": f"Bearer {ADMIN_TOKEN}"})
         response = link.getresponse()
         assert response.status == 200, response.read()
@@ -172,7 +178,10 @@ class Gateway:
     def kubeconfig(self, token: str = ADMIN_TOKEN) -> Path:
         """A kubeconfig for one token."""
         path = self.dir / f"kubeconfig-{abs(hash(token))}"
-        cluster = {"server": f"https://{LOOPBACK}:{self.tls_port}", "certificate-authority-data": base64.b64encode(self.ca.read_bytes()).decode()}
+        cluster = {
+            "server": f"https://{LOOPBACK}:{self.tls_port}",
+            "certificate-authority-data": base64.b64encode(self.ca.read_bytes()).decode(),
+        }
         body = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -187,7 +196,9 @@ class Gateway:
     def kubectl(self, *words: str, text: str | None = None, fails: bool = False, token: str = ADMIN_TOKEN) -> str:
         """kubectl's output (stdout, then stderr); its exit status must be as expected."""
         env = {**os.environ, "KUBECONFIG": str(self.kubeconfig(token)), "HOME": str(self.dir), "NO_COLOR": "1"}
-        done = subprocess.run([str(KUBECTL), *words], env=env, input=text, capture_output=True, text=True, timeout=40)
+        done = subprocess.run(
+            [str(KUBECTL), *words], check=False, env=env, input=text, capture_output=True, text=True, timeout=40
+        )
         said = done.stdout + done.stderr
         assert bool(done.returncode) is fails, f"kubectl {' '.join(words)} exited {done.returncode}\n{said}"
         return said

@@ -70,8 +70,8 @@ def missing(value: Any) -> bool:
 
 def without(body: dict[str, Any], paths: Iterable[Path]) -> dict[str, Any]:
     """A copy without some fields, and without the mappings that became empty by it."""
-    # Leaves first: an element goes after what is in it.
-    for path in sorted(paths, key=len, reverse=True):
+    # Leaves first, but an element before its key: without the key it would not be found any more.
+    for path in sorted(paths, key=lambda path: (-len(path), path[-1] != SELF)):
         body = _without(body, path)
     return body
 

@@ -138,7 +138,9 @@ def _conflicts(
             continue
         above = {path[:length] for length in range(1, len(path) + 1)} & theirs
         yield from (other for other in above if not _mergeable(value_at(live, other), value_at(config, other)))
-        yield from (other for other in theirs if len(other) > len(path) and other[: len(path)] == path and other[-1] != SELF)
+        yield from (
+            other for other in theirs if len(other) > len(path) and other[: len(path)] == path and other[-1] != SELF
+        )
 
 
 def _equal(one: Any, other: Any) -> bool:

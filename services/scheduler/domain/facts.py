@@ -23,6 +23,8 @@ from shared.messages.base import Fact
 from shared.resources.workload import Assignment
 
 Json = Mapping[str, Any]
+OPERATION = "gpubus.io/operation"
+"""Annotation with the correlation id of the submission."""
 
 
 def queued(body: Json) -> Fact:
@@ -72,6 +74,12 @@ def owner(body: Json) -> Json | None:
     """The owner that submitted it; None for a plain one that a user made."""
     references = (body.get("metadata") or {}).get("ownerReferences") or ()
     return next(iter(references), None)
+
+
+def operation_of(body: Json) -> str:
+    """The operation that submitted it: everything that happens to it later belongs to that one."""
+    annotations = (body.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(OPERATION, ""))
 
 
 def pool_of(body: Json) -> str:

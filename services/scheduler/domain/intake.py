@@ -84,10 +84,12 @@ def _metadata(command: SubmitWorkload) -> Metadata:
     )
 
 
-def body_of(workload: Workload) -> Json:
+def body_of(workload: Workload, operation: str = "") -> Json:
     """The document of a new Workload: what was said, without the defaults that every reader adds anyway."""
     metadata = workload.metadata.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
     spec = workload.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if operation:
+        metadata["annotations"] = {facts.OPERATION: operation}
     return {"apiVersion": workload.api_version, "kind": workload.kind, "metadata": metadata, "spec": spec}
 
 

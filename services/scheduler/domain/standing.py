@@ -23,6 +23,7 @@ ACTIVE = "Active"
 def standing(kind: InstanceType, nodes: Sequence[NodeView], now: datetime) -> InstanceTypeStatus:
     """The status of an InstanceType over the nodes of its pool."""
     accelerator = pool_of(kind.spec).accelerator
+    real = [node for node in nodes if not node.facts.simulated]
     return kind.status.model_copy(
         update={
             "entrance": entrance(kind.name),
@@ -30,7 +31,7 @@ def standing(kind: InstanceType, nodes: Sequence[NodeView], now: datetime) -> In
             "nodes": len(nodes),
             "observed_generation": kind.metadata.generation,
             "conditions": set_condition(kind.status.conditions, _active(kind, nodes), now),
-            **capacity_views(accelerator, nodes),
+            **capacity_views(accelerator, real or nodes),  # as admission: simulated nodes are asked for by label
         }
     )
 

@@ -20,7 +20,7 @@ from shared.store.client import Store
 from shared.store.leases import RENEW_SECONDS, Lease
 from shared.telemetry.logging import get_logger
 
-COPIES = 16
+COPIES = 8
 """Most copies that are told apart; more of them stand by."""
 _COUNT_EVERY = 2
 """Rounds between two counts of the copies."""

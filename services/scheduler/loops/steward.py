@@ -120,10 +120,9 @@ class Steward:
             except Raced:
                 continue  # it is in use right now; the next round finds it
         cache = self._board.cache
-        gone = [
-            document for document in cache.list("Workload") if cache.get("Namespace", "", document.namespace) is None
-        ]
-        keys = [*self._board.workloads.finished, *((document.namespace, document.name) for document in gone)]
+        spaces = {found.name for found in cache.list("Namespace") if not found.deleting}
+        keys = [*self._board.workloads.finished]
+        keys += [(found.namespace, found.name) for found in cache.list("Workload") if found.namespace not in spaces]
         for name in nodes.held_nodes() - nodes.facts.keys():
             keys += [key for key, _ in nodes.holdings_on(name)]
         for key in keys:

@@ -42,7 +42,7 @@ def admission_commit(picks: Sequence[Pick], *, epoch: str, lease: Lease | None, 
             now=now,
         )
         puts.append(_put(document, body))
-        said.append(About(facts.admitted(body, admitted.assignment), position))
+        said.append(About(facts.admitted(body, admitted.assignment), position, facts.operation_of(body)))
         counters += _reserved(admitted)
     nodes = dict.fromkeys(pick.admitted.assignment.node_name for pick in picks)
     return Commit(
@@ -63,7 +63,8 @@ def hold_commit(holds: Sequence[Hold], *, epoch: str, lease: Lease | None, now: 
         body = status.held(document.body, reason=reason, message=message, entered=waiting.order[1], now=now)
         puts.append(_put(document, body))
         if waiting.reason != reason:
-            said.append(About(facts.held(body, waiting.demand.queue, reason, message), position))
+            held_fact = facts.held(body, waiting.demand.queue, reason, message)
+            said.append(About(held_fact, position, facts.operation_of(body)))
     return Commit(puts=puts, facts=said, lease=lease, epoch=epoch)
 
 

@@ -16,7 +16,7 @@ from services.scheduler.domain.orphans import Owned, holding_of, orphans_of
 from services.scheduler.projections.board import Board
 from services.scheduler.store.admissions import changed, counters
 from services.scheduler.store.view import CATCH_UP_SECONDS, caught_up
-from shared.errors import Raced, Unavailable
+from shared.errors import AlreadyExists, NotFound, Raced, Unavailable
 from shared.events.pool import CapacityFreed
 from shared.messages.base import Fact
 from shared.reports import PodsReported
@@ -60,6 +60,8 @@ class LedgerStore:
             Unavailable: the documents could not be read up to now; take the report again.
         """
         if report.epoch != self._store.epoch:
+            await self._store.recover()  # the agent may have heard of a new epoch before this copy
+        if report.epoch != self._store.epoch:
             return "OtherEpoch"
         incarnation, sequence = self._seen.get(report.node, ("", 0))
         if incarnation == report.incarnation and report.sequence < sequence:
@@ -77,14 +79,15 @@ class LedgerStore:
         key = keys.ledger(report.node)
         stored = await self._store.read_hash(key)
         before = _orphans(stored)
-        after = orphans_of(report.pods, self._owned(report.node))
-        if after.keys() - before.keys():  # an admission that this copy has not heard of yet is no orphan
+        if report.pods:  # an admission, or its end, that this copy has not heard of yet would mislead
             await caught_up(self._store, self._board.cache)
-            after = orphans_of(report.pods, self._owned(report.node))
+        after = orphans_of(report.pods, self._owned(report.node))
         change = _reported(report, stored, before, after)
         if change.assigns:
+            put = self._mirrored(report.node, report.epoch, list(after.values()))
             await self._store.commit(
                 Commit(
+                    puts=(put,) if put is not None else (),
                     assigns=change.assigns,
                     counters=[*counters(change.steps), changed(report.node)],
                     requires=(Require.equals(key, CHANGES, stored.get(CHANGES)),),
@@ -93,6 +96,8 @@ class LedgerStore:
                 )
             )
             log.info("node_reported", node=report.node, opened=change.opened, orphans=sorted(after))
+            if put is not None:
+                return "Applied"
         await self.mirror(report.node)
         return "Applied" if change.assigns else "NothingChanged"
 
@@ -115,52 +120,60 @@ class LedgerStore:
         """Bring Devices.status up to what the ledger says of the node's epoch and orphans."""
         for _ in range(_ATTEMPTS):
             stored = await self._store.read_hash(keys.ledger(node))
-            put = await self._mirrored(node, stored.get(EPOCH, ""), list(_orphans(stored).values()))
+            epoch, orphans = stored.get(EPOCH, ""), list(_orphans(stored).values())
+            known = self._board.cache.get("Devices", "", node) is not None
+            put = self._mirrored(node, epoch, orphans) if known else await self._first(node, epoch, orphans)
             if put is None:
                 return
             try:
                 done = await self._store.commit(Commit(puts=(put,), requires=(Require.exists("Node", "", node),)))
-            except Raced:
+            except (Raced, AlreadyExists):
+                await caught_up(self._store, self._board.cache)
                 continue
+            except NotFound:
+                return
             await self._board.cache.reached(done.revisions[-1], CATCH_UP_SECONDS)
             return
         log.info("mirror_left_to_resync", node=node)
 
-    async def _mirrored(self, node: str, epoch: str, orphans: list[OrphanHolding]) -> Put | None:
-        document = await self._store.get("Devices", "", node)
+    def _mirrored(self, node: str, epoch: str, orphans: list[OrphanHolding]) -> Put | None:
+        """The Devices document with what the ledger says; None when it says so already, or is not there yet."""
+        document = self._board.cache.get("Devices", "", node)
         if document is None:
-            return await self._first(node, DevicesStatus(ledger_epoch=epoch, orphans=orphans)) if epoch else None
-        devices = document.read(Devices)
-        if (devices.status.ledger_epoch, devices.status.orphans) == (epoch, orphans):
             return None
-        new = devices.status.model_copy(update={"ledger_epoch": epoch, "orphans": orphans})
-        body = document.patched(devices.model_copy(update={"status": new}))
-        return Put("Devices", "", node, body, document.revision)
+        status = document.body.get("status") or {}
+        new = {**status, "ledgerEpoch": epoch, "orphans": [orphan.model_dump(by_alias=True) for orphan in orphans]}
+        if (status.get("ledgerEpoch", ""), status.get("orphans") or []) == (epoch, new["orphans"]):
+            return None
+        return Put("Devices", "", node, {**document.body, "status": new}, document.revision)
 
-    async def _first(self, name: str, new: DevicesStatus) -> Put | None:
+    async def _first(self, name: str, epoch: str, orphans: list[OrphanHolding]) -> Put | None:
         """A node without cards has no Devices object until it has told what runs there."""
         document = await self._store.get("Node", "", name)
         node = document.read(Node) if document is not None else None
-        if node is None or node.deleting or not is_true(node.status.conditions, "Ready"):
+        if not epoch or node is None or node.deleting or not is_true(node.status.conditions, "Ready"):
             return None
         owner = OwnerReference(api_version="v1", kind="Node", name=name, uid=node.uid, controller=True)
         metadata = Metadata(name=name, owner_references=[owner])
-        devices = Devices(api_version=WORKER, kind="Devices", metadata=metadata, status=new)
+        status = DevicesStatus(ledger_epoch=epoch, orphans=orphans)
+        devices = Devices(api_version=WORKER, kind="Devices", metadata=metadata, status=status)
         return Put("Devices", "", name, devices.to_json(), None)
 
     async def close(self, node: str) -> None:
-        """A node that was removed: closed for admission; what is still held there stays charged."""
+        """A node that was removed while something is held there: closed until it tells anew what runs.
+
+        What is held stays charged. A node on which nothing was held may come back as it went: nothing runs there.
+        """
         key = keys.ledger(node)
         stored = await self._store.read_hash(key)
-        gone = [EPOCH] if _counted(stored) else list(stored)
-        if not stored or (gone == [EPOCH] and EPOCH not in stored):
+        if EPOCH not in stored or not _counted(stored):
             return
         guards = (
             Require.equals(key, CHANGES, stored.get(CHANGES)),
             Require.equals(keys.doc("Node", "", node), "uid", None),  # a node of that name may have come back
         )
         try:
-            await self._store.commit(Commit(assigns=[Assign(key, name, None) for name in gone], requires=guards))
+            await self._store.commit(Commit(assigns=(Assign(key, EPOCH, None),), requires=guards))
         except Raced:
             log.info("ledger_left_open", node=node)
 

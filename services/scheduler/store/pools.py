@@ -26,6 +26,9 @@ from shared.telemetry.logging import get_logger
 
 _BATCH = 50
 _ATTEMPTS = 5
+_EFFORT = 5
+"""Reshaping takes at most a sixth of the time: a thousand nodes that join together reshape their pools a few times."""
+_LONGEST_PAUSE = 1.0
 log = get_logger(__name__)
 
 
@@ -37,6 +40,7 @@ class PoolStore:
         self._board = board
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
+        self._not_before = 0.0
 
     async def reshape(self) -> bool:
         """Make types and entrances what nodes, namespaces and settings say; whether that is so now."""
@@ -44,11 +48,15 @@ class PoolStore:
             for _ in range(_ATTEMPTS):
                 if not self._board.shape_changed:
                     return True
+                await asyncio.sleep(self._not_before - self._clock.monotonic())
+                started = self._clock.monotonic()
                 self._board.shape_changed = False
-                if await self._reshaped():
-                    continue  # our own writes are changes too: look once more
-                self._board.shape_changed = True
-                await caught_up(self._store, self._board.cache)
+                done = await self._reshaped()
+                now = self._clock.monotonic()
+                self._not_before = now + min((now - started) * _EFFORT, _LONGEST_PAUSE)
+                if not done:
+                    self._board.shape_changed = True
+                    await caught_up(self._store, self._board.cache)
         return False
 
     async def publish(self, nodes: Iterable[str], entrances: Iterable[tuple[str, str]]) -> bool:

@@ -20,6 +20,7 @@ from shared.store import keys
 from shared.store.client import Store
 from shared.store.documents import About, Assign, Commit, Delete, Document, InboxMark, Put, Require
 from shared.telemetry.logging import get_logger
+from shared.telemetry.tracing import current_cause
 
 KIND = "Workload"
 _CANCELLED = "cancelled"
@@ -74,7 +75,7 @@ class WorkloadStore:
             raise
 
     async def _create(self, workload: Workload, mark: InboxMark) -> None:
-        body = intake.body_of(workload)
+        body = intake.body_of(workload, current_cause().correlation_id)
         if (await self._store.read_hash(self._cancelled)).get(workload.uid):
             log.info("submission_was_cancelled", workload=workload.name, uid=workload.uid)
             return

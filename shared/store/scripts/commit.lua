@@ -239,7 +239,7 @@ local function plan_outbox()
     bytes = bytes + #data + #m.type + #m.subject + ENTRY_OVERHEAD
     entries = entries + 1
     add('XADD', stream, num(last) .. '-' .. i, 'type', m.type, 'subject', m.subject, 'about', m.about, 'data', data,
-        'correlation', h.cause[1], 'causation', h.cause[2], 'traceparent', h.cause[3], 'rev', num(rev),
+        'correlation', m.correlation ~= '' and m.correlation or h.cause[1], 'causation', h.cause[2], 'traceparent', h.cause[3], 'rev', num(rev),
         'epoch', h.epoch, 'time', num(now), 'bytes', num(bytes), 'entries', num(entries))
   end
   local limit = h.outbox[3]

@@ -367,3 +367,24 @@ async def test_copies_share_a_durable(server: NatsServer, connect: Connect, serv
     await eventually(lambda: sum(len(copy.seen) for copy in copies) == 30)
     assert sorted(ctx.message_id for copy in copies for ctx in copy.seen) == sorted(f"m{n}" for n in range(30))
     assert all(copy.seen for copy in copies)
+
+
+async def test_a_handler_with_workers_takes_several_at_once(server: NatsServer, connect: Connect, serve: Serve):
+    together = asyncio.Barrier(3)
+
+    class Parallel:
+        met = 0
+
+        @on(WorkloadAdmitted, workers=3)
+        async def on_workload_admitted(self, fact: WorkloadAdmitted, ctx: MessageContext) -> None:
+            await together.wait()
+            self.met += 1
+
+    handlers = Parallel()
+    await serve(server, handlers)
+    bus = await connect(server)
+
+    for number in range(3):
+        await publish(bus, a_fact(f"w{number}"), f"m{number}")
+
+    await eventually(lambda: handlers.met == 3)

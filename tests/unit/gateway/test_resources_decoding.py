@@ -12,11 +12,18 @@ DEPLOYMENT = {
     "apiVersion": "worker.gpustack.ai/v1",
     "kind": "ModelDeployment",
     "metadata": {"name": "a"},
-    "spec": {"model": {"name": "m"}, "engine": {"name": "Simulated"}, "roles": [{"name": "server", "instanceType": "x"}]},
+    "spec": {
+        "model": {"name": "m"},
+        "engine": {"name": "Simulated"},
+        "roles": [{"name": "server", "instanceType": "x"}],
+    },
 }
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "command": ["sleep"]}]}}
 ARTIFACT = {"metadata": {"name": "m"}, "spec": {"source": {"huggingFace": {"repository": "o/n"}}}}
-BACKEND = {"metadata": {"name": "b"}, "spec": {"connection": {"managed": {"leader": {}, "members": [{"capacityPerMember": "8Gi"}]}}}}
+BACKEND = {
+    "metadata": {"name": "b"},
+    "spec": {"connection": {"managed": {"leader": {}, "members": [{"capacityPerMember": "8Gi"}]}}},
+}
 
 
 def changed(base, path, value):
@@ -98,7 +105,10 @@ def test_fields_of_pod_templates_that_we_do_not_know_are_kept():
     assert found["spec"]["containers"][0]["securityContext"] == {"runAsUser": 5}
 
 
-@pytest.mark.parametrize(("mode", "warnings"), [("Warn", ('unknown field "spec.roles[0].bogus"', 'unknown field "spec.other"')), ("Ignore", ())])
+@pytest.mark.parametrize(
+    ("mode", "warnings"),
+    [("Warn", ('unknown field "spec.roles[0].bogus"', 'unknown field "spec.other"')), ("Ignore", ())],
+)
 def test_unknown_fields_can_be_forgiven(mode, warnings):
     sent = changed(changed(DEPLOYMENT, ("spec", "roles", 0, "bogus"), 1), ("spec", "other"), {"deep": 1})
 
@@ -118,7 +128,12 @@ def test_forgiving_unknown_fields_forgives_nothing_else():
 def test_address_fills_in_what_the_url_says():
     body = address(KINDS["ConfigMap"], {"data": {"a": "1"}}, "team", "x")
 
-    assert body == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "team", "name": "x"}, "data": {"a": "1"}}
+    assert body == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": "team", "name": "x"},
+        "data": {"a": "1"},
+    }
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,12 @@ def config(**data):
 
 
 def owned(body, manager):
-    return {shown(path) for owner in owners_of(body["metadata"].get("managedFields")) if owner.manager == manager for path in owner.fields}
+    return {
+        shown(path)
+        for owner in owners_of(body["metadata"].get("managedFields"))
+        if owner.manager == manager
+        for path in owner.fields
+    }
 
 
 def roles(*items):
@@ -145,7 +150,17 @@ def test_null_in_an_applied_object_is_absent():
 
 
 def test_status_and_identity_are_nobodys():
-    assert fields_of({"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "uid": "u", "resourceVersion": "5"}, "status": {"a": 1}}) == frozenset()
+    assert (
+        fields_of(
+            {
+                "apiVersion": "v1",
+                "kind": "X",
+                "metadata": {"name": "a", "uid": "u", "resourceVersion": "5"},
+                "status": {"a": 1},
+            }
+        )
+        == frozenset()
+    )
 
 
 def test_many_writers_are_kept_as_ancient_ones():
@@ -161,14 +176,24 @@ def test_many_writers_are_kept_as_ancient_ones():
 
 
 def test_unreadable_ownership_is_ignored():
-    for managed in (None, "x", 5, [5], [{"operation": "Apply", "fieldsV1": "x"}], [{"operation": "X"}], [{"operation": "Update", "fieldsV1": {"k:{": {"x": {}}}}]):
+    for managed in (
+        None,
+        "x",
+        5,
+        [5],
+        [{"operation": "Apply", "fieldsV1": "x"}],
+        [{"operation": "X"}],
+        [{"operation": "Update", "fieldsV1": {"k:{": {"x": {}}}}],
+    ):
         body = {"metadata": {"managedFields": managed}, "data": {"a": "1"}}
 
         assert applied(body, config(a="1"), writer("me"), force=False)["data"] == {"a": "1"}
 
 
 LEAF = st.integers(0, 3) | st.sampled_from(["a", "b"]) | st.lists(st.integers(0, 2), max_size=2)
-NAMED = st.lists(st.fixed_dictionaries({"name": st.sampled_from("xyz"), "v": LEAF}), max_size=3, unique_by=lambda item: item["name"])
+NAMED = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from("xyz"), "v": LEAF}), max_size=3, unique_by=lambda item: item["name"]
+)
 BODY = st.fixed_dictionaries({"spec": st.dictionaries(st.sampled_from("pqr"), LEAF, max_size=3), "roles": NAMED, "metadata": st.fixed_dictionaries({"labels": st.dictionaries(st.sampled_from("lm"), st.sampled_from("12"), max_size=2)})})  # fmt: skip
 
 

@@ -107,7 +107,11 @@ def test_json_patch_of_any_garbage_ends_in_a_value_or_a_refusal(target, operatio
         pass
 
 
-POD = {"spec": {"containers": [{"name": "a", "image": "x", "env": [{"name": "K", "value": "1"}]}, {"name": "b", "image": "y"}]}}
+POD = {
+    "spec": {
+        "containers": [{"name": "a", "image": "x", "env": [{"name": "K", "value": "1"}]}, {"name": "b", "image": "y"}]
+    }
+}
 
 
 def test_strategic_patch_merges_containers_by_name():
@@ -133,19 +137,26 @@ def test_strategic_patch_deletes_and_orders_elements():
 def test_strategic_patch_replaces_maps_and_lists_when_told():
     body = {"data": {"a": "1", "b": "2"}, "spec": POD["spec"]}
 
-    replaced = strategic_merge(body, {"data": {"$patch": "replace", "c": "3"}, "spec": {"containers": [{"$patch": "replace"}, {"name": "n"}]}})
+    replaced = strategic_merge(
+        body, {"data": {"$patch": "replace", "c": "3"}, "spec": {"containers": [{"$patch": "replace"}, {"name": "n"}]}}
+    )
 
     assert replaced == {"data": {"c": "3"}, "spec": {"containers": [{"name": "n"}]}}
 
 
 def test_strategic_patch_keeps_only_the_named_keys_and_drops_plain_values():
     body = {"metadata": {"finalizers": ["a", "b"]}, "spec": {"x": 1, "y": 2}}
-    patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}, "spec": {"$retainKeys": ["y"], "y": 3}}
+    patch = {
+        "metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]},
+        "spec": {"$retainKeys": ["y"], "y": 3},
+    }
 
     assert strategic_merge(body, patch) == {"metadata": {"finalizers": ["b", "c"]}, "spec": {"y": 3}}
 
 
-@pytest.mark.parametrize("patch", [{"$patch": "grow"}, {"spec": {"containers": [{"image": "x"}]}}, {"spec": {"containers": ["x"]}}])
+@pytest.mark.parametrize(
+    "patch", [{"$patch": "grow"}, {"spec": {"containers": [{"image": "x"}]}}, {"spec": {"containers": ["x"]}}]
+)
 def test_strategic_patch_with_a_wrong_directive_is_malformed(patch):
     with pytest.raises(Malformed):
         strategic_merge(POD, patch)

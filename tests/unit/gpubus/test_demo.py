@@ -73,7 +73,7 @@ def test_without_a_terminal_every_line_is_plain(capsys):
 
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0] == f"12:34:56  {'node.joined':<22} vm"
+    assert lines[0] == f"12:34:56  {'node.joined':<25} vm"
     assert [line.split()[1] for line in lines[1:-1]] == [str(tenth) for tenth in range(10, 101, 10)]
     assert lines[-1] == "smollm2    The capital is Paris."
     assert "\033" not in out

@@ -15,7 +15,7 @@ from gpubus.stack.credentials import ensure, nats_users, node_user, redis_passwo
 from gpubus.stack.layout import Choices, plan, process_names, settings_of
 from gpubus.stack.logs import rotate, tail
 from gpubus.stack.plan import STOP_PODS, STOP_SERVERS, ProcessPlan, StackPlan, env_text, load
-from gpubus.stack.preparation import fleet_nodes, listen_address, tls_port_of
+from gpubus.stack.preparation import FleetFacts, fleet_facts, listen_address, tls_port_of
 from gpubus.stack.redis import config_text
 from gpubus.stack.refusals import check_space
 from gpubus.up import UpOptions
@@ -192,12 +192,14 @@ def test_client_files(tmp_path):
 def test_fleet_files_expand_to_node_names_and_bad_ones_are_refused(tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text("nodes:\n- {name: a10g, count: 2}\n- {name: cpu}\n- {name: none, count: 0}\n")
-    assert fleet_nodes(path) == ("a10g-0", "a10g-1", "cpu")
-    assert fleet_nodes(None) == ()
+    assert fleet_facts(path) == FleetFacts(("a10g-0", "a10g-1", "cpu"))
+    assert fleet_facts(None) == FleetFacts()
+    path.write_text("hub: simulated\nmodelSize: 2Gi\nnodes:\n- {name: cpu}\n")
+    assert fleet_facts(path).modelstore == {"GPUBUS_SIMULATED_HUB": "true", "GPUBUS_SIMULATED_MODEL_SIZE": str(2 << 30)}
     for bad in ("nodes: [a]", "nodes: [{count: 2}]", "nodes: [{name: a, colour: red}]", "a: [", "- a"):
         path.write_text(bad)
         with pytest.raises(Refusal, match=r"^The fleet file .*\.$"):
-            fleet_nodes(path)
+            fleet_facts(path)
 
 
 def test_the_data_dir_is_the_option_then_the_variable_then_the_home(tmp_path, monkeypatch):

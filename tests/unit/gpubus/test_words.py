@@ -108,7 +108,7 @@ def test_errors_of_both_faces_are_sentences(answer, said):
     assert sentence_of(502, answer) == said
 
 
-def fact(kind: str, **data: object) -> bytes:
+def fact(kind: str, /, **data: object) -> bytes:
     return json.dumps({"type": f"gpubus.{kind}.v1", "time": "2026-11-30T12:34:56Z", "data": data}).encode()
 
 
@@ -120,6 +120,8 @@ def fact(kind: str, **data: object) -> bytes:
         (fact("artifact.ready", namespace="a", name="m", node="n", sizeBytes=98 * 2**20), "a/m", "98.0 MiB on n"),
         (fact("replica.failed", namespace="a", name="m-0", node="n", exitCode=3, message="no"), "a/m-0", "on n, exit code 3: no"),
         (fact("workload.held", namespace="a", name="w", message="needs 2"), "a/w", "needs 2"),
+        (fact("deployment.available", namespace="a", name="m", model="m", message="1 of 1 ready"), "a/m", "serves m: 1 of 1 ready"),
+        (fact("object-gateway.applied", kind="Secret", namespace="a", name="s", generation=2), "Secret a/s", "generation 2"),
         (fact("something.new", name="x", colour="blue", empty=""), "x", "colour=blue"),
     ],
 )  # fmt: skip

@@ -1,0 +1,102 @@
+"""Everything that is not /v1, handed to the gateway process over its unix socket and streamed both ways.
+
+Read next: ../routes/asgi.py, which answers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from services.gateway.dataplane import answers
+from services.gateway.dataplane.answers import Receive, Send
+from services.gateway.dataplane.upstream import Connection, Headers, Pool, UpstreamError, head
+from services.gateway.dataplane.watching import Watch
+from shared.errors import Code
+
+HOP_BY_HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+_ANSWER_SECONDS = 65.0
+"""A write waits for its owner for a while; a watch has bookmarks."""
+_SILENCE_SECONDS = 4000.0
+
+
+class Passage:
+    """One gateway process."""
+
+    def __init__(self, socket: Path, pool: Pool) -> None:
+        self._address = str(socket)
+        self._pool = pool
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Pass one request."""
+        for fresh in (False, True):
+            try:
+                connection = await self._pool.take(self._address, fresh=fresh)
+            except UpstreamError:
+                break
+            reused, started = connection.used, False
+            try:
+                with Watch(receive, connection) as watch:
+                    body = await _ask(connection, scope, receive, watch)
+                    if body is None:
+                        return
+                    started = await _answer(connection, send)
+                return
+            except UpstreamError as error:
+                if started or watch.gone or error.answered or not reused or scope["method"] not in {"GET", "HEAD"}:
+                    if not connection.headed and not watch.gone:
+                        break
+                    return
+            finally:
+                self._pool.give(self._address, connection)
+        sentence = "the control plane is away on this host; models are still served under /v1"
+        await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1)
+
+
+async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive: Receive, watch: Watch) -> bytes | None:
+    headers: Headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
+    sized = any(name == b"content-length" for name, _ in headers)
+    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    chunked = not sized and scope["method"] in {"POST", "PUT", "PATCH", "DELETE"}
+    if chunked:
+        headers.append((b"transfer-encoding", b"chunked"))
+    opening = head(scope["method"].encode(), target, headers)
+    sending = asyncio.ensure_future(_send_body(connection, receive, chunked=chunked)) if sized or chunked else None
+    try:
+        await connection.exchange(opening, b"", _ANSWER_SECONDS)
+        if sending is not None and not sending.done():
+            await asyncio.wait([sending], timeout=_ANSWER_SECONDS)
+        watch.start()
+    finally:
+        if sending is not None:
+            sending.cancel()
+    return b""
+
+
+async def _send_body(connection: Connection, receive: Receive, *, chunked: bool) -> None:
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            connection.transport.abort()
+            return
+        body = message.get("body", b"")
+        if body:
+            connection.send(b"%x\r\n%b\r\n" % (len(body), body) if chunked else body)
+            await connection.drained()
+        if not message.get("more_body"):
+            if chunked:
+                connection.send(b"0\r\n\r\n")
+            return
+
+
+async def _answer(connection: Connection, send: Send) -> bool:
+    headers = [header for header in connection.headers if header[0] not in HOP_BY_HOP]
+    await send({"type": "http.response.start", "status": connection.status, "headers": headers})
+    async for chunk in connection.body(_SILENCE_SECONDS):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+    return True

@@ -1,0 +1,169 @@
+"""The workers' side of the gateway process: their tables kept fresh, their usage committed, their metrics merged.
+
+Must not decide who may do what: that is in the tables. Read next: projections/endpoints.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from services.gateway.domain import tables
+from services.gateway.projections import endpoints
+from services.gateway.projections.line import frame, read_frame
+from services.gateway.settings import GatewaySettings, feed_path
+from shared.errors import GpubusError
+from shared.events.usage import RequestMetered, UsageRow
+from shared.service import Runtime
+from shared.store.cache import Change, DocumentCache
+from shared.store.client import Store
+from shared.store.documents import Commit, InboxMark
+from shared.telemetry.logging import get_logger
+
+log = get_logger(__name__)
+
+Loop = Callable[[], Awaitable[None]]
+
+SNAPSHOT_SECONDS = 1.0
+_TOGETHER_SECONDS = 0.002
+"""Changes this close together are one table."""
+USAGE_HANDLER = "usage"
+
+registry = CollectorRegistry()
+requests = Gauge("gpubus_requests_total", "Requests to /v1 by worker.", ["worker", "model", "outcome"], registry=registry)
+tokens = Gauge("gpubus_tokens_total", "Tokens by worker.", ["worker", "model", "outcome", "direction"], registry=registry)
+seconds = Gauge("gpubus_request_seconds_total", "Seconds in requests.", ["worker", "model", "outcome"], registry=registry)
+
+
+def start_feed(runtime: Runtime[GatewaySettings], cache: DocumentCache, store: Store) -> dict[str, Loop]:
+    """The loops, by name."""
+    feeder = Feeder(runtime.settings, cache, store)
+    return {"feed": feeder.serve, "tables": feeder.keep_fresh, "snapshot": feeder.keep_snapshot}
+
+
+class Feeder:
+    """Serves the workers of this host."""
+
+    def __init__(self, settings: GatewaySettings, cache: DocumentCache, store: Store) -> None:
+        self._settings = settings
+        self._cache = cache
+        self._store = store
+        self._raw = b""
+        self._kept = b""
+        self._changed = asyncio.Event()
+        self._workers: set[asyncio.StreamWriter] = set()
+        cache.listen(self._note)
+
+    def _note(self, change: Change) -> None:
+        if change.kind in endpoints.KINDS:
+            self._changed.set()
+
+    async def keep_fresh(self) -> None:
+        """Build the tables after every change that counts, and send them; for ever."""
+        await self._cache.synced()
+        while True:
+            self._changed.clear()
+            raw = tables.encode(endpoints.build(self._cache))
+            if raw != self._raw:
+                self._raw = raw
+                for worker in list(self._workers):
+                    worker.write(frame("tables", raw))
+            await self._changed.wait()
+            await asyncio.sleep(_TOGETHER_SECONDS)
+
+    async def keep_snapshot(self) -> None:
+        """Keep the tables on disk for workers that start while this process is away; for ever."""
+        path = snapshot_path(self._settings.data_dir)
+        while True:
+            if self._raw and self._raw != self._kept:
+                with contextlib.suppress(OSError):
+                    _write(path, self._raw)
+                    self._kept = self._raw
+            await asyncio.sleep(SNAPSHOT_SECONDS)
+
+    async def serve(self) -> None:
+        """Listen for workers; for ever."""
+        path = feed_path(self._settings.data_dir)
+        while not self._raw:
+            await asyncio.sleep(_TOGETHER_SECONDS * 5)
+        own = path.with_name(f"feed-{os.getpid()}.sock")
+        own.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._talk, str(own), limit=1 << 20)
+        own.chmod(0o600)
+        try:
+            # The newest gateway process of a host feeds its workers; one that went leaves the name to the next.
+            own.replace(path)
+            async with server:
+                await server.serve_forever()
+        finally:
+            for worker in list(self._workers):
+                worker.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._workers.add(writer)
+        try:
+            writer.write(frame("tables", self._raw))
+            while True:
+                kind, *rest = await read_frame(reader)
+                if kind == "usage" and await self._store_usage(*rest):
+                    writer.write(frame("ack", rest[0], rest[1]))
+                elif kind == "metrics":
+                    _export(*rest)
+                await writer.drain()
+        except OSError:
+            return  # the worker went
+        finally:
+            self._workers.discard(writer)
+            writer.close()
+
+    async def _store_usage(self, boot: str, number: int, rows: list[Any]) -> bool:
+        fact = RequestMetered(name=boot, batch=number, rows=[_row(*row) for row in rows])
+        try:
+            await self._store.commit(Commit(facts=(fact,), mark=InboxMark(USAGE_HANDLER, f"{boot}-{number}")))
+        except GpubusError as error:
+            log.warning("usage_not_stored", boot=boot, batch=number, reason=str(error))
+            return False
+        return True
+
+
+def snapshot_path(data_dir: Path) -> Path:
+    """Where the tables are kept on disk."""
+    return data_dir / "run" / "tables.snapshot"
+
+
+def _write(path: Path, raw: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(raw)
+    temporary.replace(path)
+
+
+def _row(*values: Any) -> UsageRow:
+    key, namespace, model, minute, outcome, count, read, cached, written, spent = values
+    return UsageRow(
+        key_uid=key,
+        namespace=namespace,
+        model=model,
+        minute=minute,
+        outcome=outcome,
+        requests=count,
+        input_tokens=read,
+        cached_input_tokens=cached,
+        output_tokens=written,
+        duration_ms=spent,
+    )
+
+
+def _export(worker: str, totals: list[Any]) -> None:
+    for model, outcome, count, read, _, written, spent in totals:
+        requests.labels(worker, model, outcome).set(count)
+        tokens.labels(worker, model, outcome, "input").set(read)
+        tokens.labels(worker, model, outcome, "output").set(written)
+        seconds.labels(worker, model, outcome).set(spent / 1000)

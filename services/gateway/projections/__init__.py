@@ -1,0 +1,1 @@
+"""Read models for the workers, and the line they travel on. Read next: endpoints.py."""
