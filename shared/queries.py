@@ -84,7 +84,7 @@ class DesiredModelsAnswer(DesiredAnswer):
     """The models a node should hold."""
 
     models: list[WantedModel] = Field(default_factory=list)
-    observed_sequence: int = Field(default=0, description="The newest report of this incarnation that is stored; an agent that sent a newer one sends it again.")
+    observed_sequence: int = Field(default=0, description="The newest stored report of this node; an agent that sent a newer one sends it again, and goes on counting from here.")
 
 
 class DesiredModels(DesiredQuery):

@@ -163,7 +163,6 @@ class NodeModelStoreStatus(Status):
     capacity: StoreCapacity = Field(default_factory=StoreCapacity)
     models: list[NodeModel] = Field(default_factory=list, max_length=256)
     observed_sequence: int = 0
-    incarnation: str = Field(default="", description="The agent start that reported it.")
 
 
 class NodeModelStore(Resource):

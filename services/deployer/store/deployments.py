@@ -118,7 +118,7 @@ class Deployments:
         point("deployer.after-commit")
         revision = done.revisions[-1] if done.revisions else 0
         await self._view.cache.reached(revision, CATCH_UP_SECONDS)
-        nodes = {pod.spec.node_name for pod in steps.stops}
+        nodes = {pod.spec.node_name for pod in (*steps.stops, *(step.pod for step in steps.removes))}
         nodes |= {found.node_name for step in steps.creates if (found := assigned(step.workload)) is not None}
         await self._nodes.wake(nodes, revision)
         return done

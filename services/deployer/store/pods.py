@@ -118,7 +118,7 @@ class Pods:
         revision = done.revisions[-1] if done.revisions else 0
         await self._view.cache.reached(revision, CATCH_UP_SECONDS)
         bound = step.pod.spec.node_name if step.pod is not None else ""
-        await self._nodes.wake({bound, pod.spec.node_name if step.stop else ""}, revision)
+        await self._nodes.wake({bound, pod.spec.node_name if step.stop or step.remove else ""}, revision)
         return bool(step.pod or step.stop or step.submit)
 
     def _commit(self, pod: Pod, step: plain.Step) -> Commit:

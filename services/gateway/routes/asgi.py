@@ -120,6 +120,8 @@ class ResourceApi:
 
     def _openapi(self, request: Request) -> Response:
         _only(request, "GET")
+        if request.segments[1:] == ("v2",):
+            return openapi.empty_v2()
         if request.segments[1:2] != ("v3",):
             raise NotFound("only /openapi/v3 is served")
         return openapi.group_document("/".join(request.segments[2:])) if len(request.segments) > 2 else openapi.index()

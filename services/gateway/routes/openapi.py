@@ -22,6 +22,9 @@ _REFERENCE = "#/components/schemas/"
 _DROPPED = frozenset({"additionalProperties", "title", "$defs"})
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC = "application/strategic-merge-patch+json"
+_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+# gnostic's Document with swagger "2.0", info {title "gpubus", version "v1"} and no paths.
+_V2 = b"\x0a\x032.0\x12\x0c\x0a\x06gpubus\x12\x02v1\x42\x00"
 _OPTIONS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
@@ -33,6 +36,11 @@ def index() -> Response:
         mark = hashlib.sha256(document(place)).hexdigest()[:32]
         paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={mark}"}
     return json_response({"paths": paths})
+
+
+def empty_v2() -> Response:
+    """/openapi/v2 for kubectl, which asks it about kinds that version 3 does not know; it then says so itself."""
+    return Response(200, _V2, _V2_TYPE)
 
 
 def group_document(place: str) -> Response:

