@@ -116,6 +116,11 @@ def _object(data: Mapping[str, Any]) -> str:
     return f"generation {data['generation']}" if data.get("generation") else ""
 
 
+def _capacity(data: Mapping[str, Any]) -> str:
+    node = f"on {data['node']}" if data.get("node") else ""
+    return f"{node}{_because(data)}".lstrip(": ")
+
+
 def _rest(data: Mapping[str, Any]) -> str:
     shown = {name: value for name, value in data.items() if name not in _QUIET and value not in ("", None, [], {}, 0)}
     return " ".join(
@@ -124,6 +129,8 @@ def _rest(data: Mapping[str, Any]) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "capacity.freed": _capacity,
+    **{f"node.{fact}": lambda data: _because(data).lstrip(": ") for fact in ("joined", "lost", "returned", "removed")},
     **{f"deployment.{fact}": _deployment for fact in ("applied", "available", "degraded", "removed")},
     **{f"object-{owner}.{fact}": _object for owner in SERVICES for fact in ("applied", "removed")},
     **{f"artifact.{fact}": _artifact for fact in ("resolved", "delivering", "ready")},

@@ -26,7 +26,9 @@ class Envelope(BaseModel):
     subject: str = Field(default="", description="What it is about: `<kind or aggregate>/<namespace>/<name>`.")
     time: datetime = Field(description="The sender's wall clock; shown, never compared.")
     datacontenttype: str = "application/json"
-    correlationid: str = Field(default="", description="The operation this belongs to; the gateway returned it to the user.")
+    correlationid: str = Field(
+        default="", description="The operation this belongs to; the gateway returned it to the user."
+    )
     causationid: str = Field(default="", description="The id of the message that led to this one.")
     resourceversion: str = Field(default="", description="Revision of the document this fact was committed with.")
     epoch: str = Field(default="", description="The store's epoch in which it was committed.")

@@ -29,7 +29,9 @@ def new_uid() -> Uid:
 def new_id(unix_ms: int) -> str:
     """UUIDv7 of the given wall-clock milliseconds: sortable, for commands and operations (RFC 9562 section 5.7)."""
     rand = int.from_bytes(os.urandom(10), "big")
-    value = (unix_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | (rand >> 68 & 0xFFF) << 64 | 0b10 << 62 | rand & ((1 << 62) - 1)
+    value = (
+        (unix_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | (rand >> 68 & 0xFFF) << 64 | 0b10 << 62 | rand & ((1 << 62) - 1)
+    )
     return str(uuid.UUID(int=value))
 
 

@@ -55,7 +55,9 @@ class DesiredAnswer(Message):
 
     epoch: str
     revision: int
-    refused: str = Field(default="", description="Why this agent does not speak for the node; it must then change nothing.")
+    refused: str = Field(
+        default="", description="Why this agent does not speak for the node; it must then change nothing."
+    )
 
 
 class WantedFile(Message):
@@ -75,7 +77,9 @@ class WantedModel(Message):
     endpoint: str = Field(description="Base URL that speaks the Hugging Face read API.")
     repository: str
     revision: str
-    token: str = Field(default="", description="Bearer for this repository only; never logged, never sent to another host.", repr=False)
+    token: str = Field(
+        default="", description="Bearer for this repository only; never logged, never sent to another host.", repr=False
+    )
     simulated: bool = False
     files: list[WantedFile] = Field(default_factory=list)
 
@@ -84,7 +88,10 @@ class DesiredModelsAnswer(DesiredAnswer):
     """The models a node should hold."""
 
     models: list[WantedModel] = Field(default_factory=list)
-    observed_sequence: int = Field(default=0, description="The newest stored report of this node; an agent that sent a newer one sends it again, and goes on counting from here.")
+    observed_sequence: int = Field(
+        default=0,
+        description="The newest stored report of this node; an agent that sent a newer one sends it again, and goes on counting from here.",
+    )
 
 
 class DesiredModels(DesiredQuery):
@@ -238,7 +245,9 @@ class Heartbeat(Telemetry):
     WHAT: ClassVar[str] = "heartbeat"
     incarnation: str
     sequence: int = 0
-    nodes: dict[str, str] = Field(default_factory=dict, description="Only from source `fleet`: every simulated node and its incarnation.")
+    nodes: dict[str, str] = Field(
+        default_factory=dict, description="Only from source `fleet`: every simulated node and its incarnation."
+    )
 
 
 class ModelProgress(Telemetry):

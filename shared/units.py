@@ -12,7 +12,9 @@ from fractions import Fraction
 KI, MI, GI = 1024, 1024**2, 1024**3
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_PATTERN = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:(Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?[0-9]{1,3})|([numkMGTPE]?))", re.ASCII)
+_PATTERN = re.compile(
+    r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:(Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?[0-9]{1,3})|([numkMGTPE]?))", re.ASCII
+)
 _INT64 = 2**63 - 1
 _MAX_TEXT = 64
 
@@ -33,7 +35,10 @@ def parse_quantity(text: str) -> Fraction:
     """
     match = _PATTERN.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
-        raise QuantityError(f"{text[:_MAX_TEXT]!r} is not a quantity; write a number with n u m k M G T P E or Ki Mi Gi Ti Pi Ei", malformed=True)
+        raise QuantityError(
+            f"{text[:_MAX_TEXT]!r} is not a quantity; write a number with n u m k M G T P E or Ki Mi Gi Ti Pi Ei",
+            malformed=True,
+        )
     sign, digits, binary, exponent, decimal = match.groups()
     value = Fraction(Decimal(digits))
     if binary:

@@ -31,7 +31,7 @@ async def build(runtime: Runtime[DiscoverySettings]) -> Plan:
     nodes = NodeStore(store)
     liveness = Liveness(clock.monotonic(), runtime.settings.silence_seconds)
     cache = DocumentCache(store, ["Node"])
-    handlers = Handlers(nodes, ObjectWriter(store, RULES, clock), liveness, clock)
+    handlers = Handlers(nodes, ObjectWriter(store, RULES, clock), cache, liveness, clock)
     sweeper = Sweeper(nodes=nodes, cache=cache, liveness=liveness, bus=bus, clock=clock)
     router = Router(SERVICE)
     router.include(handlers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from prometheus_client import Counter
 
 from services.discovery.domain import identity, inventory
-from services.discovery.domain.claims import ClaimOutcome, decide_claim
+from services.discovery.domain.claims import ClaimOutcome, ClaimReason, decide_claim
 from services.discovery.domain.inventory import Outcome, ReportReason
 from services.discovery.domain.liveness import Liveness
 from services.discovery.domain.reading import Reading, read
@@ -21,6 +21,8 @@ from shared.commands.objects import WriteAnswer, WriteObject
 from shared.events.device import NodeRemoved
 from shared.queries import ClaimAnswer, ClaimNode, Heartbeat
 from shared.reports import NodeReported
+from shared.resources.core import Node
+from shared.store.cache import DocumentCache
 from shared.store.objects import ObjectWriter
 from shared.telemetry.logging import get_logger
 
@@ -36,8 +38,11 @@ claims = Counter(CLAIMS, "Claims to nodes, by what became of them.", ["reason"])
 class Handlers:
     """All messages that discovery consumes."""
 
-    def __init__(self, nodes: NodeStore, writer: ObjectWriter, liveness: Liveness, clock: Clock) -> None:
+    def __init__(
+        self, nodes: NodeStore, writer: ObjectWriter, cache: DocumentCache, liveness: Liveness, clock: Clock
+    ) -> None:
         self._nodes = nodes
+        self._cache = cache
         self._writer = writer
         self._liveness = liveness
         self._clock = clock
@@ -56,15 +61,13 @@ class Handlers:
     @query(ClaimNode)
     async def claim_node(self, question: ClaimNode, ctx: MessageContext) -> ClaimAnswer:  # noqa: ARG002 - shape
         """Let one agent start speak for a node."""
+        held = self._cache.read("Node", "", question.node, Node)
+        if held is not None and held.status.incarnation == question.incarnation:
+            # The usual question, every 10 s from every node: is all still known? A late answer mends itself then.
+            return _answer(ClaimOutcome(ClaimReason.SAME), self._cache.epoch, held.status.observed_sequence)
         outcome, observed = await decided(lambda: self._claim(question))
         claims.labels(outcome.reason.value).inc()
-        return ClaimAnswer(
-            accepted=outcome.accepted,
-            reason=outcome.reason.value,
-            message=outcome.message,
-            epoch=self._nodes.epoch,
-            observed_sequence=observed,
-        )
+        return _answer(outcome, self._nodes.epoch, observed)
 
     @telemetry(Heartbeat)
     async def on_heartbeat(self, sample: Heartbeat, ctx: MessageContext) -> None:  # noqa: ARG002 - shape
@@ -122,6 +125,16 @@ class Handlers:
             self._liveness.heard(claim.node, claim.incarnation, now)
         known = outcome.node or stored.node
         return outcome, known.status.observed_sequence if known else 0
+
+
+def _answer(outcome: ClaimOutcome, epoch: str, observed: int) -> ClaimAnswer:
+    return ClaimAnswer(
+        accepted=outcome.accepted,
+        reason=outcome.reason.value,
+        message=outcome.message,
+        epoch=epoch,
+        observed_sequence=observed,
+    )
 
 
 def _names(outcome: Outcome) -> list[str]:

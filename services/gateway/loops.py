@@ -36,9 +36,15 @@ _TOGETHER_SECONDS = 0.002
 USAGE_HANDLER = "usage"
 
 registry = CollectorRegistry()
-requests = Gauge("gpubus_requests_total", "Requests to /v1 by worker.", ["worker", "model", "outcome"], registry=registry)
-tokens = Gauge("gpubus_tokens_total", "Tokens by worker.", ["worker", "model", "outcome", "direction"], registry=registry)
-seconds = Gauge("gpubus_request_seconds_total", "Seconds in requests.", ["worker", "model", "outcome"], registry=registry)
+requests = Gauge(
+    "gpubus_requests_total", "Requests to /v1 by worker.", ["worker", "model", "outcome"], registry=registry
+)
+tokens = Gauge(
+    "gpubus_tokens_total", "Tokens by worker.", ["worker", "model", "outcome", "direction"], registry=registry
+)
+seconds = Gauge(
+    "gpubus_request_seconds_total", "Seconds in requests.", ["worker", "model", "outcome"], registry=registry
+)
 
 
 def start_feed(runtime: Runtime[GatewaySettings], cache: DocumentCache, store: Store) -> dict[str, Loop]:

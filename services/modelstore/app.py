@@ -11,11 +11,12 @@ from typing import NoReturn
 
 from services.modelstore.domain.rules import RULES
 from services.modelstore.drivers.hub_folder import HubFolder
+from services.modelstore.drivers.hub_server import keep_hub
 from services.modelstore.drivers.huggingface import HuggingFaceSource
 from services.modelstore.drivers.simulated import SimulatedSource
 from services.modelstore.handlers import Handlers
-from services.modelstore.loops import KEEPER_LEASE, RESOLVER_LEASE, Keeper, ReadToken, Resolver, SourceFor, keep_hub
-from services.modelstore.ports import ModelSource
+from services.modelstore.loops import KEEPER_LEASE, RESOLVER_LEASE, Keeper, Resolver, SourceFor
+from services.modelstore.ports import ModelSource, ReadToken
 from services.modelstore.settings import ModelstoreSettings
 from services.modelstore.store import ArtifactStore
 from shared.bus.client import BusClient
@@ -56,7 +57,6 @@ async def build(runtime: Runtime[ModelstoreSettings]) -> Plan:
             store=artifacts,
             cache=cache,
             writer=ObjectWriter(store, RULES, clock),
-            keeper=keeper,
             bus=bus,
             read_token=read_token,
             hub_endpoint=settings.hub_endpoint,

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from services.modelstore.domain import delivery, lifecycle
 from services.modelstore.domain.reasons import ResolveReason
 from services.modelstore.domain.revision import SIMULATED
-from services.modelstore.loops import Keeper, ReadToken
-from services.modelstore.store import ArtifactStore, decided
+from services.modelstore.ports import ReadToken
+from services.modelstore.store import ArtifactStore, decided, release
 from shared.bus.client import BusClient
 from shared.bus.context import MessageContext
 from shared.bus.router import on, query, report, request, telemetry
@@ -49,7 +49,6 @@ class Handlers:
         store: ArtifactStore,
         cache: DocumentCache,
         writer: ObjectWriter,
-        keeper: Keeper,
         bus: BusClient,
         read_token: ReadToken,
         hub_endpoint: str,
@@ -58,7 +57,6 @@ class Handlers:
         self._store = store
         self._cache = cache
         self._writer = writer
-        self._keeper = keeper
         self._bus = bus
         self._read_token = read_token
         self._hub_endpoint = hub_endpoint
@@ -90,7 +88,7 @@ class Handlers:
     async def on_artifact_removed(self, fact: ModelstoreObjectRemoved, ctx: MessageContext) -> None:  # noqa: ARG002
         """Let it go, unless somebody uses it."""
         if fact.kind == "ModelArtifact":
-            await decided(lambda: self._keeper.release(fact.namespace, fact.name))
+            await decided(lambda: release(self._store, self._cache, fact.namespace, fact.name))
 
     @on(DeploymentRemoved)
     async def on_deployment_removed(self, fact: DeploymentRemoved, ctx: MessageContext) -> None:
@@ -98,7 +96,7 @@ class Handlers:
         await self._cache.reached(ctx.resource_version, REACH_SECONDS)
         for artifact in list(self._cache.read_all("ModelArtifact", ModelArtifact, fact.namespace)):
             if artifact.deleting:
-                await decided(_releasing(self._keeper, artifact))
+                await decided(_releasing(self._store, self._cache, artifact))
 
     @on(GatewayObjectApplied)
     async def on_secret_applied(self, fact: GatewayObjectApplied, ctx: MessageContext) -> None:
@@ -218,8 +216,8 @@ def _depends(artifact: ModelArtifact, fact: GatewayObjectApplied) -> ResolveReas
     return ResolveReason.SECRET_CHANGED if fact.kind == "Secret" and named else None
 
 
-def _releasing(keeper: Keeper, artifact: ModelArtifact) -> Callable[[], Awaitable[None]]:
-    return lambda: keeper.release(artifact.namespace, artifact.name)
+def _releasing(store: ArtifactStore, cache: DocumentCache, artifact: ModelArtifact) -> Callable[[], Awaitable[None]]:
+    return lambda: release(store, cache, artifact.namespace, artifact.name)
 
 
 def _asking(

@@ -1,4 +1,4 @@
-"""Modelstore's leased loops: ask sources, count copies, let go of what nobody needs; and the local hub's listener.
+"""Modelstore's leased loops: ask sources, count copies, let go of what nobody needs.
 
 Must not hold state that a restart would lose: when a source was asked last is learnt anew by asking.
 Read next: domain/lifecycle.py.
@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from services.modelstore.domain import delivery, lifecycle
 from services.modelstore.domain.reasons import ResolveReason, resolve_pause
 from services.modelstore.domain.revision import Failure, Resolution, resolve
-from services.modelstore.drivers import hub_server
-from services.modelstore.drivers.hub_folder import HubFolder
-from services.modelstore.ports import ModelSource, SourceError
-from services.modelstore.store import ArtifactStore, decided
+from services.modelstore.ports import ModelSource, ReadToken, SourceError
+from services.modelstore.store import ArtifactStore, decided, release
 from shared.clock import Clock
 from shared.errors import GpubusError, NotFound, Transient
 from shared.resources.artifact import HuggingFaceSource as Source
@@ -33,13 +30,10 @@ log = get_logger(__name__)
 RESOLVER_LEASE, KEEPER_LEASE = "resolver", "keeper"
 _RESYNC_SECONDS = 30.0
 _COUNT_SECONDS = 0.1
-_BIND_SECONDS = 2.0
 _LATER_SECONDS = 1.0
 
 SourceFor = Callable[[str], ModelSource]
 """Repository to the source that answers for it."""
-ReadToken = Callable[[str, str], Awaitable[str]]
-"""(namespace, Secret) to the token in it."""
 
 
 @dataclass(slots=True)
@@ -192,22 +186,13 @@ class Keeper:
     async def _tend(self, artifact: ModelArtifact, lease: Lease) -> None:
         try:
             if artifact.deleting:
-                await decided(lambda: self.release(artifact.namespace, artifact.name))
+                await decided(lambda: release(self._store, self._cache, artifact.namespace, artifact.name))
             elif artifact.status.resolved is not None:
                 await decided(lambda: self._count(artifact, lease))
         except Transient as error:
             log.info("artifact_not_tended", namespace=artifact.namespace, name=artifact.name, reason=str(error))
             await asyncio.sleep(_LATER_SECONDS)
             self._look.set()
-
-    async def release(self, namespace: str, name: str) -> None:
-        """Take our finalizer off an artifact whose deletion was asked for and that nobody uses."""
-        found = await self._store.artifact(namespace, name)
-        if found is None:
-            return
-        deployments = [document.body for document in self._cache.list("ModelDeployment", namespace)]
-        if lifecycle.may_go(found[1], deployments):
-            await self._store.release_artifact(found[0], lifecycle.without_finalizer(found[1]))
 
     async def _count(self, artifact: ModelArtifact, lease: Lease) -> None:
         told = artifact.status.resolved
@@ -218,14 +203,3 @@ class Keeper:
         found = await self._store.artifact(artifact.namespace, artifact.name)
         if found is not None and found[1].uid == artifact.uid:
             await self._store.write_artifact(found[0], delivery.counted(found[1], nodes), lease)
-
-
-async def keep_hub(root: Path, host: str, port: int) -> None:
-    """Serve the local hub as soon as no other copy on this host does; for ever."""
-    folder = HubFolder(root)
-    while True:
-        listener = hub_server.bind(host, port)
-        if listener is not None:
-            log.info("hub_listening", host=host, port=port)
-            await hub_server.serve(folder, listener)
-        await asyncio.sleep(_BIND_SECONDS)

@@ -5,13 +5,16 @@ Read next: drivers/huggingface.py, drivers/disk.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from services.modelstore.domain.reasons import DeliveryReason, ResolveReason
 from services.modelstore.domain.revision import Listing
 from shared.queries import WantedModel
+
+ReadToken = Callable[[str, str], Awaitable[str]]
+"""(namespace, Secret) to the token in it."""
 
 
 @dataclass(eq=False)

@@ -10,12 +10,14 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from services.modelstore.domain import lifecycle
 from shared.errors import AlreadyExists, Raced
 from shared.faults import point
 from shared.manifest import Manifest, decode
 from shared.messages.base import Decision, Fact
 from shared.resources.artifact import ModelArtifact, NodeModelStore
 from shared.store import keys
+from shared.store.cache import DocumentCache
 from shared.store.client import Store
 from shared.store.documents import Commit, Delete, Document, Put
 from shared.store.leases import Lease
@@ -90,6 +92,16 @@ class ArtifactStore:
         point("modelstore.before-commit")
         await self._store.commit(commit)
         point("modelstore.after-commit")
+
+
+async def release(store: ArtifactStore, cache: DocumentCache, namespace: str, name: str) -> None:
+    """Take our finalizer off an artifact whose deletion was asked for and that nobody uses."""
+    found = await store.artifact(namespace, name)
+    if found is None:
+        return
+    deployments = [document.body for document in cache.list("ModelDeployment", namespace)]
+    if lifecycle.may_go(found[1], deployments):
+        await store.release_artifact(found[0], lifecycle.without_finalizer(found[1]))
 
 
 async def decided(attempt: Callable[[], Awaitable[T]]) -> T:

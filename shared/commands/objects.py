@@ -15,7 +15,9 @@ from shared.messages.base import Message
 class WriteAnswer(Message):
     """The stored object, or the refusal."""
 
-    object: dict[str, Any] | None = Field(default=None, description="As stored, with resourceVersion; None when it is gone.")
+    object: dict[str, Any] | None = Field(
+        default=None, description="As stored, with resourceVersion; None when it is gone."
+    )
     error: dict[str, Any] | None = Field(default=None, description="GpubusError.to_dict().")
     operation_id: str = ""
     created: bool = False
@@ -35,7 +37,9 @@ class WriteObject(Message):
     dry_run: bool = False
     field_manager: str = ""
     user: str = ""
-    idempotency_key: str = Field(default="", description="Principal, key and body hash; a repeat returns the stored answer.")
+    idempotency_key: str = Field(
+        default="", description="Principal, key and body hash; a repeat returns the stored answer."
+    )
     deadline_us: int | None = Field(default=None, description="Redis TIME in microseconds after which it must not run.")
     operation_id: str = ""
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"

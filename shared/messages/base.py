@@ -19,7 +19,9 @@ CLUSTER_SCOPE = "_"
 class Message(BaseModel):
     """Frozen, camelCase on the wire, unknown fields ignored (additive evolution)."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     @property
     def scope(self) -> str:

@@ -74,13 +74,17 @@ FACTS: tuple[Entry, ...] = (
     Entry(p.CapacityFreed, "scheduler", (("scheduler", "on_capacity_freed"),)),
     Entry(w.WorkloadQueued, "scheduler"),
     Entry(w.WorkloadHeld, "scheduler", (("deployer", "on_workload_held"),)),
-    Entry(w.WorkloadAdmitted, "scheduler", (("modelstore", "on_workload_admitted"), ("deployer", "on_workload_admitted"))),
+    Entry(
+        w.WorkloadAdmitted, "scheduler", (("modelstore", "on_workload_admitted"), ("deployer", "on_workload_admitted"))
+    ),
     Entry(w.WorkloadPreempted, "scheduler", (("deployer", "on_workload_preempted"),)),
     Entry(w.WorkloadFinished, "scheduler", (("deployer", "on_workload_finished"),)),
     Entry(w.WorkloadCancelled, "scheduler", (("deployer", "on_workload_cancelled"),)),
     Entry(o.SchedulerObjectApplied, "scheduler", (("scheduler", "on_object_applied"),)),
     Entry(o.SchedulerObjectRemoved, "scheduler", (("scheduler", "on_object_removed"),)),
-    Entry(a.ArtifactResolved, "modelstore", (("modelstore", "on_artifact_resolved"), ("deployer", "on_artifact_resolved"))),
+    Entry(
+        a.ArtifactResolved, "modelstore", (("modelstore", "on_artifact_resolved"), ("deployer", "on_artifact_resolved"))
+    ),
     Entry(a.ArtifactDelivering, "modelstore"),
     Entry(a.ArtifactReady, "modelstore", (("deployer", "on_artifact_ready"),)),
     Entry(a.ArtifactFailed, "modelstore", (("deployer", "on_artifact_failed"),)),

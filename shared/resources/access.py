@@ -63,7 +63,9 @@ class ApiKeySpec(Model):
     """What the key may do."""
 
     role: Literal["admin", "editor", "viewer", "model-user"] = "model-user"
-    models: list[str] = Field(default_factory=list, max_length=256, description="Model names; empty means all of the namespace.")
+    models: list[str] = Field(
+        default_factory=list, max_length=256, description="Model names; empty means all of the namespace."
+    )
     expires: Timestamp | None = None
     disabled: bool = False
     description: str = Field(default="", max_length=1024)

@@ -19,7 +19,9 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", re.ASCII)
 
 def _repository(value: str) -> str:
     if not _REPOSITORY.fullmatch(value) or ".." in value or value.endswith((".git", ".", "-")):
-        raise ValueError(f"{value!r} is not OWNER/NAME or NAME; write the repository alone, without host, revision or path")
+        raise ValueError(
+            f"{value!r} is not OWNER/NAME or NAME; write the repository alone, without host, revision or path"
+        )
     return value
 
 
@@ -77,9 +79,15 @@ class ArtifactSource(Model):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> ArtifactSource:
-        given = [name for name in ("hugging_face", "model_scope", "persistent_volume_claim", "image") if getattr(self, name) is not None]
+        given = [
+            name
+            for name in ("hugging_face", "model_scope", "persistent_volume_claim", "image")
+            if getattr(self, name) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"exactly one of huggingFace, modelScope, persistentVolumeClaim, image is needed; found {len(given)}")
+            raise ValueError(
+                f"exactly one of huggingFace, modelScope, persistentVolumeClaim, image is needed; found {len(given)}"
+            )
         return self
 
 

@@ -114,7 +114,9 @@ class NodeStatus(Status):
     incarnation: str = Field(default="", description="The agent start that speaks for this node.")
     observed_sequence: int = 0
     runtimes: list[str] = Field(default_factory=list, description="Runtime drivers: process, simulated.")
-    agent_labels: list[str] = Field(default_factory=list, description="Label keys that the agent sets; users' labels are the others.")
+    agent_labels: list[str] = Field(
+        default_factory=list, description="Label keys that the agent sets; users' labels are the others."
+    )
 
 
 class Node(Resource):
@@ -209,7 +211,9 @@ class ContainerState(Model):
 
     waiting: dict[str, str] | None = Field(default=None, description="reason, message.")
     running: dict[str, str] | None = Field(default=None, description="startedAt.")
-    terminated: dict[str, Any] | None = Field(default=None, description="exitCode, signal, reason, message, startedAt, finishedAt.")
+    terminated: dict[str, Any] | None = Field(
+        default=None, description="exitCode, signal, reason, message, startedAt, finishedAt."
+    )
 
 
 class ContainerStatus(Model):
@@ -232,7 +236,9 @@ class Endpoint(Model):
     address: str
     port: int
     path: str = Field(default="", description="Path prefix, for replicas that share one listener.")
-    token: str = Field(default="", description="The engine answers it in header x-gpubus-replica; a reused port does not.")
+    token: str = Field(
+        default="", description="The engine answers it in header x-gpubus-replica; a reused port does not."
+    )
     replica_uid: str = ""
 
 
@@ -245,7 +251,9 @@ class PodStatus(Status):
     container_statuses: list[ContainerStatus] = Field(default_factory=list)
     endpoint: Endpoint | None = None
     observed_sequence: int = 0
-    finished: Literal["", "Succeeded", "Failed"] = Field(default="", description="Set once, when it will not run again.")
+    finished: Literal["", "Succeeded", "Failed"] = Field(
+        default="", description="Set once, when it will not run again."
+    )
 
 
 class Pod(Resource):

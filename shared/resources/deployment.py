@@ -182,7 +182,9 @@ class ModelDeploymentStatus(Status):
     """Conditions QuotaReserved, WeightsReady, ReplicasUpToDate, Available, CacheAttached."""
 
     endpoint: str = ""
-    slots: list[ReplicaSlot] = Field(default_factory=list, description="Which attempt of each replica is the current one.")
+    slots: list[ReplicaSlot] = Field(
+        default_factory=list, description="Which attempt of each replica is the current one."
+    )
     role_summary: str = ""
     roles: list[RoleStatus] = Field(default_factory=list)
     model: DeployedModel | None = None

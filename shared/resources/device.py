@@ -114,7 +114,10 @@ class DevicesStatus(Status):
     """The ledger as users see it."""
 
     groups: list[GroupAllocation] = Field(default_factory=list)
-    ledger_epoch: str = Field(default="", description="Epoch under which the node last told what runs there; nothing is given out in another one.")
+    ledger_epoch: str = Field(
+        default="",
+        description="Epoch under which the node last told what runs there; nothing is given out in another one.",
+    )
     orphans: list[OrphanHolding] = Field(default_factory=list)
 
 

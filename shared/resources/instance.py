@@ -12,12 +12,16 @@ from pydantic import AfterValidator, Field
 
 from shared.resources.base import Model, Quantity, Resource, Status
 
-_SSH_KEY = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-[a-z0-9@.-]+) [A-Za-z0-9+/]+={0,3}( [^\n\r]*)?", re.ASCII)
+_SSH_KEY = re.compile(
+    r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-[a-z0-9@.-]+) [A-Za-z0-9+/]+={0,3}( [^\n\r]*)?", re.ASCII
+)
 
 
 def _ssh_key(value: str) -> str:
     if not _SSH_KEY.fullmatch(value.strip()):
-        raise ValueError("not a public key; paste one line of an authorized_keys file, such as `ssh-ed25519 AAAA... you@host`")
+        raise ValueError(
+            "not a public key; paste one line of an authorized_keys file, such as `ssh-ed25519 AAAA... you@host`"
+        )
     return value
 
 

@@ -52,7 +52,9 @@ class InstanceTypeSpec(Model):
 class CapacityView(Model):
     """One way to look at a pool's capacity."""
 
-    once_max_request: int = Field(default=0, description="The most one request can get, i.e. what the largest node holds free.")
+    once_max_request: int = Field(
+        default=0, description="The most one request can get, i.e. what the largest node holds free."
+    )
     remaining: int = 0
     capacity: int = 0
     allocated_profiles: list[dict[str, Any]] | None = None

@@ -13,7 +13,11 @@ from shared.resources.kinds import KINDS
 
 MODELS: dict[str, type[BaseModel]] = {
     **{catalog.type_name(e.message): e.message for e in catalog.ENTRIES},
-    **{catalog.type_name(e.message) + ".answer": e.message.ANSWER for e in catalog.QUERIES if issubclass(e.message, Query)},
+    **{
+        catalog.type_name(e.message) + ".answer": e.message.ANSWER
+        for e in catalog.QUERIES
+        if issubclass(e.message, Query)
+    },
     **{f"kind.{name.lower()}": kind.model for name, kind in KINDS.items()},
     "gpubus.envelope": Envelope,
     "gpubus.write-object": WriteObject,

@@ -146,7 +146,9 @@ async def _server_key(settings: WorkerSettings) -> bytes:
         if found:
             return found
         await asyncio.sleep(0.05)
-    raise Unavailable(f"{settings.key_secret} does not appear; is the gateway process running? (pid {os.getpid()} waits)")
+    raise Unavailable(
+        f"{settings.key_secret} does not appear; is the gateway process running? (pid {os.getpid()} waits)"
+    )
 
 
 def main() -> NoReturn:

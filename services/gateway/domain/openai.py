@@ -109,7 +109,10 @@ def _check_completion(body: Mapping[str, Any]) -> None:
     if not isinstance(prompt, list) or not prompt:
         raise BadRequest("prompt must be a text, or a list of texts or tokens", "prompt")
     flat = [token for item in prompt for token in (item if isinstance(item, list) else [item])]
-    if any(isinstance(token, bool) or not isinstance(token, int | str) or (isinstance(token, int) and token < 0) for token in flat):
+    if any(
+        isinstance(token, bool) or not isinstance(token, int | str) or (isinstance(token, int) and token < 0)
+        for token in flat
+    ):
         raise BadRequest("prompt holds something that is neither a text nor a token id", "prompt")
 
 

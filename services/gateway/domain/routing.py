@@ -47,7 +47,9 @@ def shown_name(index: Index, key: Key, model: Model) -> str:
     return model.name if find_model(index, key, model.name) is model else f"{model.namespace}/{model.name}"
 
 
-def pick(endpoints: Sequence[Endpoint], busy: Mapping[Endpoint, int], tried: Set[Endpoint], turn: int) -> Endpoint | None:
+def pick(
+    endpoints: Sequence[Endpoint], busy: Mapping[Endpoint, int], tried: Set[Endpoint], turn: int
+) -> Endpoint | None:
     """The endpoint with the fewest requests in hand; among equals they take turns. None when all were tried."""
     best: Endpoint | None = None
     least = -1

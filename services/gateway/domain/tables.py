@@ -59,7 +59,9 @@ class Index:
 
     def __init__(self, tables: Tables, admin_hash: str = "") -> None:
         self.tables = tables
-        self.keys: Mapping[str, Key] = {key.hash: key for key in tables.keys} | ({admin_hash: ADMIN} if admin_hash else {})
+        self.keys: Mapping[str, Key] = {key.hash: key for key in tables.keys} | (
+            {admin_hash: ADMIN} if admin_hash else {}
+        )
         self.by_place: Mapping[tuple[str, str], Model] = {(m.namespace, m.name): m for m in tables.models}
         named: dict[str, list[Model]] = {}
         for model in tables.models:

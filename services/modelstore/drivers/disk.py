@@ -3,199 +3,176 @@
     <root>/blobs/<algorithm>-<hash>     verified files, shared by every manifest that lists them
     <root>/partial/<algorithm>-<hash>   bytes that are on their way; resumed, never read by anybody else
     <root>/trees/<digest>/<path>        what engines read
-    <root>/ready/<digest>.json          written after everything in the tree is on disk: the copy is whole
+    <root>/ready/<digest>               the manifest, written after everything in the tree is on disk: the copy is whole
 
-Must not trust a path of a manifest before it was checked. Read next: download.py.
+One process at a time works below a root. Must not trust a path of a manifest before it was checked.
+Read next: download.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from services.modelstore.domain.reasons import DeliveryReason
 from services.modelstore.drivers import download
-from services.modelstore.drivers.download import Cancelled, Source
+from services.modelstore.drivers.download import Cancelled, Transfer
+from services.modelstore.drivers.partial import disk_error
+from services.modelstore.drivers.trees import Trees, blob_name, checked
+from services.modelstore.drivers.web import Connections, Source
 from services.modelstore.ports import DeliveryError, HeldCopy
-from shared.faults import point
-from shared.manifest import ManifestError, ManifestFile, build
 from shared.queries import WantedFile, WantedModel
+from shared.telemetry.logging import get_logger
+
+log = get_logger(__name__)
+
+_LOCK_SECONDS = 1.0
 
 
 class DiskVault:
     """One node's copies below one folder."""
 
     def __init__(self, root: Path, *, concurrency: int, keep_free: int, stall: float) -> None:
+        """`concurrency` files at once, `keep_free` bytes left to others, `stall` seconds without a byte at most."""
         self._root = root
         self._keep_free = keep_free
         self._stall = stall
+        self._threads = ThreadPoolExecutor(concurrency + 1, thread_name_prefix="modelstore")
         self._turns = asyncio.Semaphore(concurrency)
-        self._reserved: dict[str, int] = {}
-        self._flights: dict[str, asyncio.Lock] = {}
-        for name in ("blobs", "partial", "trees", "ready"):
-            (root / name).mkdir(parents=True, exist_ok=True)
+        self._trees = Trees(root)
+        self._missing: dict[str, int] = {}
+        """Bytes that running deliveries still have to bring."""
+        self._flights: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._locked = -1
 
     async def held(self) -> Sequence[HeldCopy]:
-        """Copies whose marker and every file (by size) are there."""
-        return await asyncio.to_thread(self._scan)
+        """Copies whose marker and every file (by size) are there; waits while another process works here."""
+        self._trees.prepare()
+        while not self._lock():
+            log.info("store_in_use", root=str(self._root))
+            await asyncio.sleep(_LOCK_SECONDS)
+        return await asyncio.to_thread(self._trees.scan)
 
     def space(self) -> tuple[int, int, int]:
         """(bytes of the file system, bytes of published copies, percent used)."""
         usage = shutil.disk_usage(self._root)
-        stored = sum(path.stat().st_size for path in (self._root / "blobs").iterdir())
-        return usage.total, stored, usage.used * 100 // max(1, usage.total)
+        return usage.total, self._trees.stored(), usage.used * 100 // max(1, usage.total)
 
     async def fetch(self, model: WantedModel, progress: Callable[[int], None]) -> HeldCopy:
         """Bring what is missing, publish atomically."""
-        _checked(model)
-        there = await asyncio.to_thread(self._there, model)
-        self._reserve(model, there)
-        stop = threading.Event()
+        if model.simulated:
+            sentence = "the simulated hub has no bytes; admit the workload to a simulated node"
+            raise DeliveryError(DeliveryReason.INVALID_REQUEST, sentence)
+        checked(model)
+        files = {blob_name(file): file for file in model.files}
+        loop = asyncio.get_running_loop()
+        try:
+            there = await loop.run_in_executor(self._threads, self._trees.there, tuple(files.values()))
+            self._reserve(model.digest, sum(file.size for file in files.values()) - there)
+            await self._bring(model, files, there, progress)
+            return await loop.run_in_executor(self._threads, self._trees.publish, model)
+        except OSError as error:
+            raise disk_error(error) from None
+        finally:
+            self._missing.pop(model.digest, None)
+
+    async def _bring(
+        self, model: WantedModel, files: Mapping[str, WantedFile], there: int, progress: Callable[[int], None]
+    ) -> None:
         lock = threading.Lock()
 
         def arrived(count: int) -> None:
             nonlocal there
             with lock:
                 there += count
+                self._missing[model.digest] = self._missing.get(model.digest, 0) - count
             progress(there)
 
+        source = Source(model.endpoint, model.repository, model.revision, model.token)
+        transfer = Transfer(source, Connections(self._stall), threading.Event(), arrived)
         progress(there)
         try:
             async with asyncio.TaskGroup() as tasks:
-                source = Source(model.endpoint, model.repository, model.revision, model.token)
-                for file in {_blob(file): file for file in model.files}.values():
-                    tasks.create_task(self._file(source, file, stop, arrived))
-            return await asyncio.to_thread(self._publish, model)
-        except* DeliveryError as group:
-            raise group.exceptions[0] from None
-        except* OSError as group:
-            raise _disk_error(group.exceptions[0]) from None
+                for name, file in files.items():
+                    tasks.create_task(self._file(transfer, name, file))
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
         finally:
-            stop.set()
-            self._reserved.pop(model.digest, None)
+            transfer.stop.set()
+            transfer.connections.abort()
 
-    async def _file(
-        self, source: Source, file: WantedFile, stop: threading.Event, arrived: Callable[[int], None]
-    ) -> None:
+    async def _file(self, transfer: Transfer, name: str, file: WantedFile) -> None:
         # Two manifests that share a file wait for one transfer of it.
-        async with self._flights.setdefault(_blob(file), asyncio.Lock()), self._turns:
-            work = asyncio.ensure_future(asyncio.to_thread(self._bring, source, file, stop, arrived))
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                stop.set()  # the thread still writes the partial: nobody else may until it ended
-                await asyncio.wait([work])
-                raise
-
-    def _bring(self, source: Source, file: WantedFile, stop: threading.Event, arrived: Callable[[int], None]) -> None:
-        blob = self._root / "blobs" / _blob(file)
-        if blob.exists():
-            return
-        partial = self._root / "partial" / _blob(file)
+        lock, waiting = self._flights.get(name, (asyncio.Lock(), 0))
+        self._flights[name] = (lock, waiting + 1)
         try:
-            download.fetch(source, file, partial, stall=self._stall, stop=stop, arrived=arrived)
+            async with lock, self._turns:
+                await self._in_thread(transfer, name, file)
+        finally:
+            lock, waiting = self._flights[name]
+            if waiting == 1:
+                del self._flights[name]
+            else:
+                self._flights[name] = (lock, waiting - 1)
+
+    async def _in_thread(self, transfer: Transfer, name: str, file: WantedFile) -> None:
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._take, transfer, name, file)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # The thread still writes the partial: nobody else may until it ended.
+            transfer.stop.set()
+            transfer.connections.abort()
+            await asyncio.wait([work])
+            work.exception()
+            raise
+
+    def _take(self, transfer: Transfer, name: str, file: WantedFile) -> None:
+        if self._trees.has(name, file.size):
+            return
+        try:
+            download.fetch(transfer, file, self._trees.partial(name))
         except Cancelled:
             return
-        partial.chmod(0o444)
-        partial.replace(blob)
+        self._trees.keep(name)
 
-    def _publish(self, model: WantedModel) -> HeldCopy:
-        point("modelstore-agent.before-publish")
-        name = _name(model.digest)
-        tree, staging = self._root / "trees" / name, self._root / "trees" / f".{name}"
-        if not tree.exists():
-            shutil.rmtree(staging, ignore_errors=True)
-            for file in model.files:
-                place = staging / file.path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                os.link(self._root / "blobs" / _blob(file), place)
-            _sync_tree(staging)
-            staging.rename(tree)
-            _sync(tree.parent)
-        marker = self._root / "ready" / f"{name}.json"
-        temporary = marker.with_name(f".{marker.name}")
-        listed = {"digest": model.digest, "files": [[file.path, file.size] for file in model.files]}
-        temporary.write_text(json.dumps(listed))
-        _sync(temporary)
-        temporary.replace(marker)
-        _sync(marker.parent)
-        point("modelstore-agent.after-publish")
-        return HeldCopy(model.digest, sum(file.size for file in model.files), str(tree))
-
-    def _scan(self) -> list[HeldCopy]:
-        found = []
-        for marker in sorted((self._root / "ready").glob("[!.]*.json")):
-            try:
-                told = json.loads(marker.read_text())
-                tree = self._root / "trees" / _name(told["digest"])
-                whole = all((tree / path).stat().st_size == size for path, size in told["files"])
-            except (OSError, ValueError, KeyError):
-                whole = False
-            if whole:
-                found.append(HeldCopy(told["digest"], sum(size for _, size in told["files"]), str(tree)))
-            else:
-                marker.unlink(missing_ok=True)
-        return found
-
-    def _there(self, model: WantedModel) -> int:
-        return sum(self._of(file) for file in {_blob(file): file for file in model.files}.values())
-
-    def _of(self, file: WantedFile) -> int:
-        for folder in ("blobs", "partial"):
-            try:
-                return min(file.size, (self._root / folder / _blob(file)).stat().st_size)
-            except FileNotFoundError:
-                continue
-        return 0
-
-    def _reserve(self, model: WantedModel, there: int) -> None:
+    def _reserve(self, digest: str, missing: int) -> None:
         """Refuse before the first byte what would not fit beside the deliveries that run."""
-        missing = max(0, sum({_blob(file): file.size for file in model.files}.values()) - there)
-        free = shutil.disk_usage(self._root).free - self._keep_free - sum(self._reserved.values())
+        free = shutil.disk_usage(self._root).free - self._keep_free - sum(self._missing.values())
         if missing > max(0, free):
             sentence = f"{missing} bytes are missing and {max(0, free)} are free on the node; free disk space there"
             raise DeliveryError(DeliveryReason.INSUFFICIENT_CAPACITY, sentence)
-        # Running deliveries are counted with all that they miss at their start: on the safe side.
-        self._reserved[model.digest] = missing
+        self._missing[digest] = missing
+
+    def _lock(self) -> bool:
+        """Lock the folder itself, so that no file is left that could be taken for a lock; the kernel gives it back."""
+        if self._locked < 0:
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                return False
+            self._locked = descriptor
+        return True
 
 
-def _checked(model: WantedModel) -> None:
-    """The manifest must be the one that its digest names, and every path must stay below the tree."""
-    try:
-        manifest = build(ManifestFile(f.path, f.size, f.algorithm, f.hash) for f in model.files)
-    except ManifestError as error:
-        raise DeliveryError(DeliveryReason.INVALID_REQUEST, str(error)) from error
-    if manifest.digest != model.digest:
-        raise DeliveryError(DeliveryReason.INVALID_REQUEST, f"the file list has digest {manifest.digest}")
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What several files failed of, as one: a reason of the disk before one of the source."""
+    found = [error for error in _flat(group) if isinstance(error, DeliveryError)]
+    found.sort(key=lambda error: error.reason is not DeliveryReason.INSUFFICIENT_CAPACITY)
+    others = [error for error in _flat(group) if not isinstance(error, DeliveryError)]
+    return next(iter((*others, *found)))
 
 
-def _blob(file: WantedFile) -> str:
-    return f"{file.algorithm}-{file.hash}"
-
-
-def _name(digest: str) -> str:
-    return digest.removeprefix("sha256:")
-
-
-def _disk_error(error: BaseException) -> DeliveryError:
-    full = isinstance(error, OSError) and error.errno in {28, 122}  # ENOSPC, EDQUOT
-    reason = DeliveryReason.INSUFFICIENT_CAPACITY if full else DeliveryReason.SOURCE_UNAVAILABLE
-    return DeliveryError(reason, "the node's disk is full" if full else f"the node's disk failed: {error}")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_tree(root: Path) -> None:
-    for folder, _, _ in os.walk(root):
-        _sync(Path(folder))
+def _flat(group: BaseExceptionGroup[BaseException]) -> Sequence[BaseException]:
+    flat: list[BaseException] = []
+    for error in group.exceptions:
+        flat.extend(_flat(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return flat

@@ -11,11 +11,15 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from services.modelstore.domain.hub import HubFile
 from services.modelstore.drivers.hub_folder import HubFolder
+from shared.telemetry.logging import get_logger
+
+log = get_logger(__name__)
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
@@ -26,6 +30,7 @@ _INFO = re.compile(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?")
 _TREE = re.compile(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)")
 _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 _BACKLOG = 256
+_BIND_SECONDS = 2.0
 
 
 @dataclass(eq=False)
@@ -159,3 +164,14 @@ async def serve(folder: HubFolder, listener: socket.socket) -> None:
     finally:
         server.should_exit = True
         listener.close()
+
+
+async def keep_hub(root: Path, host: str, port: int) -> None:
+    """Serve the local hub as soon as no other copy on this host does; for ever."""
+    folder = HubFolder(root)
+    while True:
+        listener = bind(host, port)
+        if listener is not None:
+            log.info("hub_listening", host=host, port=port)
+            await serve(folder, listener)
+        await asyncio.sleep(_BIND_SECONDS)

@@ -44,7 +44,9 @@ def new_hash(file: WantedFile) -> Hash:
 def disk_error(error: OSError) -> DeliveryError:
     """What an error of the node's disk means."""
     full = error.errno in _FULL
-    sentence = "the node's disk is full" if full else f"the node's disk failed: {error.strerror or type(error).__name__}"
+    sentence = (
+        "the node's disk is full" if full else f"the node's disk failed: {error.strerror or type(error).__name__}"
+    )
     return DeliveryError(DeliveryReason.INSUFFICIENT_CAPACITY, sentence)
 
 
@@ -63,7 +65,9 @@ class Partial:
         self._rehash()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.close(self._descriptor)
 
     def append(self, piece: memoryview) -> None:
@@ -89,11 +93,6 @@ class Partial:
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         os.ftruncate(self._descriptor, 0)
         self._hash, self.size = new_hash(self.file), 0
-
-    def reread(self) -> None:
-        """Make size and hash those of the bytes on disk, after a write that was cut."""
-        self._hash, self.size = new_hash(self.file), 0
-        self._rehash()
 
     def right(self) -> bool:
         """Whether what was hashed is the file of the manifest."""
@@ -176,12 +175,11 @@ class Writer:
         """Wait until everything is written.
 
         Raises:
-            DeliveryError: the disk failed; what is there is to be read again.
+            DeliveryError: the disk failed; the partial is to be opened anew before it is used again.
         """
         self._full.put(None)
         self._thread.join()
         if self._failed is not None:
-            self._partial.reread()
             raise self._failed
 
     def _run(self) -> None:

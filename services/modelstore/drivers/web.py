@@ -257,7 +257,9 @@ def _refuse(response: http.client.HTTPResponse, host: str, path: str) -> NoRetur
     if status in _LATER or status >= 500:
         raise Interrupted(f"{host} answered {status}", _wait(response.headers.get("Retry-After", "")))
     if status == 416:
-        raise DeliveryError(DeliveryReason.INTEGRITY_MISMATCH, f"{host} has fewer bytes of {path} than its manifest says")
+        raise DeliveryError(
+            DeliveryReason.INTEGRITY_MISMATCH, f"{host} has fewer bytes of {path} than its manifest says"
+        )
     raise DeliveryError(DeliveryReason.SOURCE_UNAVAILABLE, f"{host} answered {status} for {path}")
 
 

@@ -159,7 +159,7 @@ def test_system_namespace_stays(gateway):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (CONFIG.replace("data:", "daat:"), "daat"),
+        (CONFIG.replace("\ndata:", "\ndaat:"), "daat"),
         (CONFIG.replace("ConfigMap", "Configmap"), "no matches for kind"),
         (CONFIG.replace("'1'", "1"), "data.x"),
         (CONFIG.replace("NAME", "Bad_Name"), "metadata.name"),

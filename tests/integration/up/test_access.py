@@ -134,7 +134,7 @@ def test_facts_are_shown_as_they_happen(up):
         cwd=code_root(),
     )  # fmt: skip
     try:
-        assert tail.stdout.readline() == f"12:34:56  {'node.joined':<25} {'vm':<40} reason=New\n"
+        assert tail.stdout.readline() == f"12:34:56  {'node.joined':<25} {'vm':<40} New\n"
     finally:
         for process in (tail, told):
             process.kill()

@@ -34,10 +34,22 @@ def test_a_wrong_value_in_a_stored_document_is_still_an_error():
     ("spec", "error", "field"),
     [
         ({"source": {}}, InvalidArgument, "spec.source"),
-        ({"source": {"huggingFace": {"repository": "a/b", "revision": 2024}}}, Malformed, "spec.source.huggingFace.revision"),
-        ({"source": {"huggingFace": {"repository": "https://x/y"}}}, InvalidArgument, "spec.source.huggingFace.repository"),
+        (
+            {"source": {"huggingFace": {"repository": "a/b", "revision": 2024}}},
+            Malformed,
+            "spec.source.huggingFace.revision",
+        ),
+        (
+            {"source": {"huggingFace": {"repository": "https://x/y"}}},
+            InvalidArgument,
+            "spec.source.huggingFace.repository",
+        ),
         ({"source": {"huggingFace": {"repository": "a/b", "token": "x"}}}, Malformed, "spec.source.huggingFace.token"),
-        ({"source": {"huggingFace": {"repository": "a/b"}}, "allowPatterns": [""]}, InvalidArgument, "spec.allowPatterns[0]"),
+        (
+            {"source": {"huggingFace": {"repository": "a/b"}}, "allowPatterns": [""]},
+            InvalidArgument,
+            "spec.allowPatterns[0]",
+        ),
     ],
     ids=["no-source", "number-as-revision", "url", "unknown-field", "empty-pattern"],
 )

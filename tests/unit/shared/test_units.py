@@ -23,7 +23,26 @@ def test_quantity_is_read_as_kubernetes_reads_it(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["1K", "1kb", "8GB", "8gi", "8 Gi", "", "one", " 1", "1 ", "1\n", "1_000", "0x10", "１", "NaN", "Infinity", "1e999999999", "+", "."],  # noqa: RUF001
+    [
+        "1K",
+        "1kb",
+        "8GB",
+        "8gi",
+        "8 Gi",
+        "",
+        "one",
+        " 1",
+        "1 ",
+        "1\n",
+        "1_000",
+        "0x10",
+        "１",
+        "NaN",
+        "Infinity",
+        "1e999999999",
+        "+",
+        ".",
+    ],  # noqa: RUF001
 )
 def test_text_that_is_no_quantity_is_malformed(text):
     with pytest.raises(QuantityError) as caught:
