@@ -63,6 +63,7 @@ class Feeder:
         self._raw = b""
         self._kept = b""
         self._changed = asyncio.Event()
+        self._built = asyncio.Event()
         self._workers: set[asyncio.StreamWriter] = set()
         cache.listen(self._note)
 
@@ -78,6 +79,7 @@ class Feeder:
             raw = tables.encode(endpoints.build(self._cache))
             if raw != self._raw:
                 self._raw = raw
+                self._built.set()
                 for worker in list(self._workers):
                     worker.write(frame("tables", raw))
             await self._changed.wait()
@@ -96,8 +98,7 @@ class Feeder:
     async def serve(self) -> None:
         """Listen for workers; for ever."""
         path = feed_path(self._settings.data_dir)
-        while not self._raw:
-            await asyncio.sleep(_TOGETHER_SECONDS * 5)
+        await self._built.wait()
         own = path.with_name(f"feed-{os.getpid()}.sock")
         own.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._talk, str(own), limit=1 << 20)

@@ -60,9 +60,9 @@ def _value(annotation: Any, name: str) -> Any:
         return sample(annotation)
     if origin is list:
         return [_value(args[0], name)]
-    if origin in {dict}:
+    if origin is dict:
         return {"key": _value(args[1], name)} if args else {}
-    if str(origin) in {"typing.Literal"}:
+    if str(origin) == "typing.Literal":
         return next((a for a in args if a), args[0])
     if args:
         return _value(args[0], name)

@@ -11,7 +11,8 @@ from shared.bus.router import specs
 from shared.messages import catalog
 from shared.messages.base import Command, Fact
 
-PAST = re.compile(r"(ed|lost|found|ready|freed|bound|held|unready)$")
+# Past participles, and the accomplished states of house style.
+PAST = re.compile(r"(ed|lost|found|ready|freed|bound|held|unready|available|delivering)$")
 FORBIDDEN = re.compile(r"(Event|Message|Msg|Data|Info|Updated?|Process|Handle|Notify|Status|Sync)$")
 SERVICES = ("discovery", "scheduler", "modelstore", "kvcache", "deployer", "gateway")
 

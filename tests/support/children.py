@@ -20,7 +20,9 @@ from tests.support.wait import eventually_sync
 
 ROOT = Path(__file__).resolve().parents[2]
 # Dies with the test process: PR_SET_PDEATHSIG to SIGKILL, then becomes the module.
-_LAUNCH = "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9);os.execv(sys.executable,[sys.executable,'-m',*sys.argv[1:]])"
+_LAUNCH = (
+    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9);os.execv(sys.executable,[sys.executable,'-m',*sys.argv[1:]])"
+)
 
 
 class Child:

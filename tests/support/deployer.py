@@ -196,7 +196,9 @@ class World:
         for name, pod in self.pods.items():
             if pod.spec.node_name in self.lost:
                 continue
-            kind = Condition(type=STOPPED, status="True") if pod.deleting else Condition(type="Ready", status=str(ready))
+            kind = (
+                Condition(type=STOPPED, status="True") if pod.deleting else Condition(type="Ready", status=str(ready))
+            )
             conditions = set_condition(pod.status.conditions, kind, NOW)
             container = ContainerStatus(name="engine", ready=ready, state=ContainerState(running={"startedAt": "x"}))
             status = pod.status.model_copy(update={"conditions": conditions, "container_statuses": [container]})

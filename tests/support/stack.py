@@ -22,12 +22,22 @@ class Stack:
         self.extra = extra
         self.env = {**os.environ, **(env or {}), "GPUBUS_DATA_DIR": str(data_dir), "NO_COLOR": "1", "COLUMNS": "160"}
 
-    def gpubus(self, *args: str, check: bool = True, text: str | None = None, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    def gpubus(
+        self, *args: str, check: bool = True, text: str | None = None, timeout: float = 90
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "gpubus.main", *args], env=self.env, input=text, capture_output=True, text=True, timeout=timeout
+            [sys.executable, "-m", "gpubus.main", *args],
+            env=self.env,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
         if check and done.returncode:
-            raise AssertionError(f"gpubus {' '.join(args)} exited {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.tails()}")
+            raise AssertionError(
+                f"gpubus {' '.join(args)} exited {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.tails()}"
+            )
         return done
 
     def up(self) -> "Stack":
@@ -41,7 +51,11 @@ class Stack:
     def tails(self) -> str:
         out = []
         for log in sorted((self.dir / "log").glob("*.log")):
-            lines = [line for line in log.read_text(errors="replace").splitlines() if '"level":"error"' in line or "Traceback" in line or "Error" in line]
+            lines = [
+                line
+                for line in log.read_text(errors="replace").splitlines()
+                if '"level":"error"' in line or "Traceback" in line or "Error" in line
+            ]
             if lines:
                 out.append(f"== {log.name}\n" + "\n".join(lines[-5:]))
         return "\n".join(out)[-6000:]
@@ -59,14 +73,28 @@ class Stack:
                 found[name] = shlex.split(value)[0] if value else ""
         return found
 
-    def kubectl(self, *args: str, text: str | None = None, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def kubectl(
+        self, *args: str, text: str | None = None, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
         env = {**self.env, "KUBECONFIG": str(self.dir / "kubeconfig"), "HOME": str(self.dir)}
-        done = subprocess.run([str(BIN / "kubectl"), *args], env=env, input=text, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            [str(BIN / "kubectl"), *args],
+            env=env,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         if check and done.returncode:
-            raise AssertionError(f"kubectl {' '.join(args)} exited {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.tails()}")
+            raise AssertionError(
+                f"kubectl {' '.join(args)} exited {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.tails()}"
+            )
         return done
 
-    def request(self, method: str, path: str, body: Any = None, token: str | None = None, content: str = "application/json") -> tuple[int, Any]:
+    def request(
+        self, method: str, path: str, body: Any = None, token: str | None = None, content: str = "application/json"
+    ) -> tuple[int, Any]:
         env = self.exports()
         request = urllib.request.Request(env["GPUBUS_URL"] + path, method=method)
         request.add_header("Authorization", f"Bearer {token or env['GPUBUS_TOKEN']}")
@@ -84,7 +112,9 @@ class Stack:
         except ValueError:
             return status, raw.decode(errors="replace")
 
-    def get(self, plural: str, name: str = "", namespace: str | None = "default", group: str = "worker.gpustack.ai/v1") -> Any:
+    def get(
+        self, plural: str, name: str = "", namespace: str | None = "default", group: str = "worker.gpustack.ai/v1"
+    ) -> Any:
         root = f"/apis/{group}" if "/" in group else f"/api/{group}"
         scope = f"/namespaces/{namespace}" if namespace else ""
         status, body = self.request("GET", f"{root}{scope}/{plural}{'/' + name if name else ''}")

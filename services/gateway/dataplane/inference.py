@@ -132,9 +132,8 @@ class Inference:
             endpoint = self._pick(call)
             if endpoint is None:
                 break
-            self._busy[endpoint] += 1
             try:
-                if await self._try(call, endpoint, receive, send):
+                if await self._held(call, endpoint, receive, send):
                     return
             except UpstreamError as error:
                 failure = str(error)
@@ -143,18 +142,20 @@ class Inference:
                     raise ConnectionError(failure) from None  # the client must see that the answer is not whole
                 if error.answered:
                     break
-            finally:
-                self._busy[endpoint] -= 1
-                if not self._busy[endpoint]:
-                    del self._busy[endpoint]
             call.tried.add(endpoint)
         call.outcome = "upstream_error"
         why = failure or call.model.waiting or "no replica is ready"
         sentence = f"{call.model.name} cannot answer now: {why}"
-        if failure and not call.model.endpoints == ():
-            await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1, status=502)
-        else:
-            await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1)
+        await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1, status=502 if failure else None)
+
+    async def _held(self, call: Call, endpoint: Endpoint, receive: Receive, send: Send) -> bool:
+        self._busy[endpoint] += 1
+        try:
+            return await self._try(call, endpoint, receive, send)
+        finally:
+            self._busy[endpoint] -= 1
+            if not self._busy[endpoint]:
+                del self._busy[endpoint]
 
     def _pick(self, call: Call) -> Endpoint | None:
         self._turn += 1

@@ -34,30 +34,41 @@ class Passage:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Pass one request."""
         for fresh in (False, True):
-            try:
-                connection = await self._pool.take(self._address, fresh=fresh)
-            except UpstreamError:
-                break
-            reused, started = connection.used, False
-            try:
-                with Watch(receive, connection) as watch:
-                    body = await _ask(connection, scope, receive, watch)
-                    if body is None:
-                        return
-                    started = await _answer(connection, send)
+            if await self._pass(scope, receive, send, fresh=fresh):
                 return
-            except UpstreamError as error:
-                if started or watch.gone or error.answered or not reused or scope["method"] not in {"GET", "HEAD"}:
-                    if not connection.headed and not watch.gone:
-                        break
-                    return
-            finally:
-                self._pool.give(self._address, connection)
         sentence = "the control plane is away on this host; models are still served under /v1"
         await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1)
 
+    async def _pass(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, *, fresh: bool) -> bool:
+        """One attempt; False when nothing was sent to the client and a fresh connection may do better."""
+        try:
+            connection = await self._pool.take(self._address, fresh=fresh)
+        except UpstreamError:
+            return False
+        try:
+            with Watch(receive, connection) as watch:
+                try:
+                    await _ask(connection, scope, receive, watch)
+                except UpstreamError:
+                    # A request body is gone once it was read; only those without one are asked again.
+                    return watch.gone or (not fresh and scope["method"] not in {"GET", "HEAD"} and await _lost(send))
+                await _answer(connection, send)
+        except UpstreamError as error:
+            raise ConnectionError(str(error)) from None  # the client must see that the answer is not whole
+        finally:
+            self._pool.give(self._address, connection)
+        return True
 
-async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive: Receive, watch: Watch) -> bytes | None:
+
+async def _lost(send: Send) -> bool:
+    sentence = (
+        "the control plane went away before it answered; whether the write happened is unknown, look and try again"
+    )
+    await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1)
+    return True
+
+
+async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive: Receive, watch: Watch) -> None:
     headers: Headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
     sized = any(name == b"content-length" for name, _ in headers)
     target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
@@ -74,7 +85,6 @@ async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive:
     finally:
         if sending is not None:
             sending.cancel()
-    return b""
 
 
 async def _send_body(connection: Connection, receive: Receive, *, chunked: bool) -> None:
@@ -93,10 +103,9 @@ async def _send_body(connection: Connection, receive: Receive, *, chunked: bool)
             return
 
 
-async def _answer(connection: Connection, send: Send) -> bool:
+async def _answer(connection: Connection, send: Send) -> None:
     headers = [header for header in connection.headers if header[0] not in HOP_BY_HOP]
     await send({"type": "http.response.start", "status": connection.status, "headers": headers})
     async for chunk in connection.body(_SILENCE_SECONDS):
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
-    return True

@@ -5,7 +5,8 @@ Read next: services/gateway/dataplane/asgi.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from services.gateway.domain.tables import Endpoint, Index, Key, Model
 
@@ -48,7 +49,7 @@ def shown_name(index: Index, key: Key, model: Model) -> str:
 
 
 def pick(
-    endpoints: Sequence[Endpoint], busy: Mapping[Endpoint, int], tried: Set[Endpoint], turn: int
+    endpoints: Sequence[Endpoint], busy: Mapping[Endpoint, int], tried: AbstractSet[Endpoint], turn: int
 ) -> Endpoint | None:
     """The endpoint with the fewest requests in hand; among equals they take turns. None when all were tried."""
     best: Endpoint | None = None

@@ -13,7 +13,7 @@ import random
 import secrets
 from dataclasses import dataclass
 
-from services.modelstore.domain.reasons import deliver_pause
+from services.modelstore.domain.reasons import DeliveryReason, deliver_pause
 from services.modelstore.ports import DeliveryError, HeldCopy, Vault
 from shared.bus.client import BusClient
 from shared.clock import Clock
@@ -30,7 +30,10 @@ RETRY_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
 PROGRESS_SECONDS = 0.25
 _TOGETHER_SECONDS = 0.005
-_SEQUENCE_STEP = 1 << 20
+_START_GAP = 1000
+"""A new start counts on from what is stored and leaves this room for reports of the previous one that are on their way."""
+_REPORTED = 256
+"""Copies in one report: what a NodeModelStore holds."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,16 @@ class _Flight:
     message: str = ""
     due: float = 0.0
     retry_unix: int = 0
+
+    def may_start(self, now: float) -> bool:
+        """Nothing runs, the pause is over, and the controller told the files (it tells them a few models at a time)."""
+        return self.task is None and self.due <= now and bool(self.model.files)
+
+    def follow(self, model: WantedModel) -> None:
+        """Take what the controller says now; another way to the bytes is tried at once."""
+        if _way(model) != _way(self.model):
+            self.due, self.failures = 0.0, 0
+        self.model = model
 
 
 class ModelAgent:
@@ -61,7 +74,8 @@ class ModelAgent:
         self._clock = clock
         self._machine_id = machine_id
         self._spread = spread
-        self._sequence = int(clock.now().timestamp()) * _SEQUENCE_STEP
+        self._sequence = 0
+        self._listening = False
         self._epoch, self._revision, self._least = "", 0, 0
         self._held: dict[str, HeldCopy] = {}
         self._flights: dict[str, _Flight] = {}
@@ -76,8 +90,10 @@ class ModelAgent:
 
     def listen(self) -> None:
         """Be woken by the controller and by reconnects."""
-        self._bus.on_wake(self.node, self._woken)
-        self._bus.on_reconnect(self._reconnected)
+        if not self._listening:
+            self._listening = True
+            self._bus.on_wake(self.node, self._woken)
+            self._bus.on_reconnect(self._reconnected)
 
     async def run(self) -> None:
         """For ever; ends by cancellation, which keeps partial files."""
@@ -124,18 +140,20 @@ class ModelAgent:
             return False
         if answer.epoch != self._epoch or answer.observed_sequence < self._sequence:
             self._epoch, self._reported = answer.epoch, None  # the store may have lost what was reported
-        self._sequence = max(self._sequence, answer.observed_sequence)
+        self._sequence = max(self._sequence or answer.observed_sequence + _START_GAP, answer.observed_sequence)
         self._revision = answer.revision
-        wanted = {model.digest: model for model in answer.models if model.digest not in self._held}
+        self._want({model.digest: model for model in answer.models if model.digest not in self._held})
+        self._fly_now.set()
+        self._report_now.set()
+        return True
+
+    def _want(self, wanted: dict[str, WantedModel]) -> None:
         for digest in self._flights.keys() - wanted.keys():
             flight = self._flights.pop(digest)
             if flight.task is not None:
                 flight.task.cancel()
         for digest, model in wanted.items():
-            self._flights.setdefault(digest, _Flight(model)).model = model
-        self._fly_now.set()
-        self._report_now.set()
-        return True
+            self._flights.setdefault(digest, _Flight(model)).follow(model)
 
     def _woken(self, revision: int) -> None:
         self._least = max(self._least, revision)
@@ -151,9 +169,9 @@ class ModelAgent:
         while True:
             now = self._clock.monotonic()
             for flight in self._flights.values():
-                if flight.task is None and flight.due <= now:
+                if flight.may_start(now):
                     flight.task = tasks.create_task(self._fly(flight))
-            waits = [f.due - now for f in self._flights.values() if f.task is None]
+            waits = [f.due - now for f in self._flights.values() if f.task is None and f.due > now]
             running = any(f.task is not None for f in self._flights.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PROGRESS_SECONDS if running else max(0.05, min([*waits, ASK_SECONDS]))):
@@ -162,7 +180,7 @@ class ModelAgent:
             await self._tell()
 
     async def _fly(self, flight: _Flight) -> None:
-        digest = flight.model.digest
+        model = flight.model
         flight.reason, flight.message = "", ""
         self._report_now.set()
 
@@ -170,22 +188,37 @@ class ModelAgent:
             flight.there = there
 
         try:
-            copy = await self._vault.fetch(flight.model, progress)
+            copy = await self._vault.fetch(model, progress)
         except DeliveryError as error:
-            flight.failures += 1
-            pause = deliver_pause(error.reason, flight.failures)
-            flight.reason, flight.message = error.reason, error.message
-            flight.due = self._clock.monotonic() + pause
-            flight.retry_unix = int(self._clock.now().timestamp() + pause)
-            log.warning("delivery_failed", node=self.node, digest=digest, reason=error.reason, retry_seconds=pause)
+            self._failed(flight, model, error)
         else:
-            self._held[digest] = copy
-            self._flights.pop(digest, None)
-            log.info("delivery_ready", node=self.node, digest=digest, bytes=copy.size_bytes)
+            self._held[model.digest] = copy
+            if self._flights.get(model.digest) is flight:
+                del self._flights[model.digest]
+            log.info("delivery_ready", node=self.node, digest=model.digest, bytes=copy.size_bytes)
         finally:
             flight.task = None
+            self._room_again(flight)
         self._fly_now.set()
         self._report_now.set()
+
+    def _failed(self, flight: _Flight, model: WantedModel, error: DeliveryError) -> None:
+        flight.failures += 1
+        pause = deliver_pause(error.reason, flight.failures) if _way(model) == _way(flight.model) else 0.0
+        flight.reason, flight.message = error.reason, error.message
+        flight.due = self._clock.monotonic() + pause
+        flight.retry_unix = int(self._clock.now().timestamp() + pause)
+        log.warning(
+            "delivery_failed", node=self.node, digest=model.digest, reason=error.reason, retry_seconds=pause,
+            error_text=error.message,
+        )  # fmt: skip
+
+    def _room_again(self, ended: _Flight) -> None:
+        """What found no room beside a delivery that has ended tries again."""
+        for flight in self._flights.values():
+            if flight is not ended and flight.reason == DeliveryReason.INSUFFICIENT_CAPACITY:
+                flight.due = 0.0
+                self._fly_now.set()
 
     async def _tell(self) -> None:
         samples = [
@@ -259,4 +292,9 @@ class ModelAgent:
             )
             for digest, flight in self._flights.items()
         ]
-        return sorted([*held, *flying], key=lambda state: state.digest)
+        return sorted([*flying, *held][:_REPORTED], key=lambda state: state.digest)
+
+
+def _way(model: WantedModel) -> tuple[str, str, str, str]:
+    """What decides whether the bytes can be had."""
+    return model.endpoint, model.repository, model.revision, model.token

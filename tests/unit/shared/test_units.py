@@ -36,13 +36,13 @@ def test_quantity_is_read_as_kubernetes_reads_it(text, value):
         "1\n",
         "1_000",
         "0x10",
-        "１",
+        "\uff11",
         "NaN",
         "Infinity",
         "1e999999999",
         "+",
         ".",
-    ],  # noqa: RUF001
+    ],
 )
 def test_text_that_is_no_quantity_is_malformed(text):
     with pytest.raises(QuantityError) as caught:
