@@ -17,9 +17,9 @@ if sys.argv[1:2] == [CERTIFICATES]:
 
     make(Path(sys.argv[2]), sys.argv[3:], SystemClock().now())
 elif sys.argv[1:2] == [WORKER]:
-    from importlib import import_module
+    from services.gateway.dataplane.worker import main as work
 
-    import_module("services.gateway.dataplane.worker").main()
+    work()
 else:
     from services.gateway.app import build
     from services.gateway.settings import GatewaySettings

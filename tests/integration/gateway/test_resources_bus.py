@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import nats
 import pytest
@@ -9,11 +10,11 @@ import pytest
 from shared import subjects
 from shared.bus import wire
 from shared.bus.client import BusClient
+from shared.envelope import Envelope
 from shared.errors import AlreadyExists, GpubusError, InvalidArgument, Malformed, NotFound
 from shared.events.workload import WorkloadHeld
 from shared.messages.catalog import type_name
 from shared.queries import ReadSecret
-from shared.telemetry.tracing import Cause
 from tests.support.bus import kept
 from tests.support.wait import eventually
 
@@ -183,9 +184,11 @@ async def test_facts_become_events_that_describe_shows(gateway):
         owner_kind="ConfigMap", owner_name="watched", owner_uid=made["metadata"]["uid"],
     )  # fmt: skip
     for number in range(3):
-        moment = __import__("datetime").datetime(2026, 1, 1, tzinfo=__import__("datetime").UTC)
-        body = wire.seal(fact, message_id=f"t.{number}", source="/services/scheduler/1", type_name=type_name(WorkloadHeld), moment=moment, cause=Cause())
-        await client.publish(subjects.fact(WorkloadHeld, "default", "w"), body)
+        sealed = Envelope(
+            id=f"t.{number}", source="/services/scheduler/1", type=type_name(WorkloadHeld), time=datetime(2026, 1, 1, tzinfo=UTC),
+            data=fact.model_dump(by_alias=True, mode="json"),
+        )  # fmt: skip
+        await client.publish(subjects.fact(WorkloadHeld, "default", "w"), sealed.model_dump_json().encode())
     await client.publish(subjects.fact(WorkloadHeld, "default", "w"), b"not an envelope")
     await client.flush()
 
