@@ -73,7 +73,13 @@ def workload(name: str, cards: int = 1) -> Put:
         "env": [{"name": f"VARIABLE_{number}", "value": "some value"} for number in range(8)],
         "ports": [{"containerPort": 8000, "name": "http"}], "resources": {"limits": limits},
     }  # fmt: skip
-    owner = {"apiVersion": "worker.gpustack.ai/v1", "kind": "ModelDeployment", "name": "md", "uid": "u", "controller": True}
+    owner = {
+        "apiVersion": "worker.gpustack.ai/v1",
+        "kind": "ModelDeployment",
+        "name": "md",
+        "uid": "u",
+        "controller": True,
+    }
     body = {
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
         "metadata": {"name": name, "namespace": "default", "finalizers": ["gpubus.io/ledger"], "ownerReferences": [owner]},
@@ -147,7 +153,9 @@ class Bench:
 
     async def published(self) -> int:
         """How many `workload.admitted` are in the stream."""
-        info = await self.bus.connection.jetstream().stream_info("FACTS_SCHEDULER", subjects_filter="gpubus.evt.workload.admitted.>")
+        info = await self.bus.connection.jetstream().stream_info(
+            "FACTS_SCHEDULER", subjects_filter="gpubus.evt.workload.admitted.>"
+        )
         return sum((info.state.subjects or {}).values())
 
     async def close(self) -> None:

@@ -37,7 +37,13 @@ from shared.events.artifact import ArtifactReady, ArtifactResolved
 from shared.events.device import NodeJoined, NodeLost, NodeRemoved, NodeReturned
 from shared.events.objects import GatewayObjectApplied, GatewayObjectRemoved, ModelstoreObjectApplied
 from shared.events.pool import PoolFormed
-from shared.events.workload import WorkloadAdmitted, WorkloadCancelled, WorkloadFinished, WorkloadHeld, WorkloadPreempted
+from shared.events.workload import (
+    WorkloadAdmitted,
+    WorkloadCancelled,
+    WorkloadFinished,
+    WorkloadHeld,
+    WorkloadPreempted,
+)
 from shared.manifest import ManifestFile, build
 from shared.messages.base import Fact
 from shared.queries import ReadLog
@@ -100,7 +106,9 @@ class Scheduler:
         about = _about(stored.body)
         key = ("Workload", order.namespace, order.name)
         if order.outcome == "Cancelled":
-            await self.store.commit(Commit(deletes=(Delete(*key, stored.revision),), facts=(WorkloadCancelled(**about),)))
+            await self.store.commit(
+                Commit(deletes=(Delete(*key, stored.revision),), facts=(WorkloadCancelled(**about),))
+            )
             return
         body = _with_condition(stored.body, "Finished", "True", order.outcome, "")
         await self.store.commit(Commit(puts=(Put(*key, body, stored.revision),), facts=(WorkloadFinished(**about),)))
@@ -291,13 +299,17 @@ class House:
             "apiVersion": KINDS["NodeModelStore"].api_version, "kind": "NodeModelStore", "metadata": {"name": node, "uid": f"store-{node}"},
             "status": {"models": [model]},
         }  # fmt: skip
-        fact = ArtifactReady(namespace="default", name=name, uid=f"uid-{name}", digest=digest, node=node, path=str(path))
+        fact = ArtifactReady(
+            namespace="default", name=name, uid=f"uid-{name}", digest=digest, node=node, path=str(path)
+        )
         facts = (fact,) if state == "Ready" else ()
         await self.commit("modelstore", Commit(puts=(Put("NodeModelStore", "", node, body, ANY),), facts=facts))
 
     # Users
 
-    async def write(self, verb: str, kind: str, name: str, body: Any = None, namespace: str = "default", **more: Any) -> WriteAnswer:
+    async def write(
+        self, verb: str, kind: str, name: str, body: Any = None, namespace: str = "default", **more: Any
+    ) -> WriteAnswer:
         if body is not None:
             metadata = {"name": name, "namespace": namespace, **body.pop("metadata", {})}
             body = {"apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": metadata, **body}
@@ -306,7 +318,12 @@ class House:
 
     async def deploy(self, name: str = "m", namespace: str = "default", **fields: Any) -> WriteAnswer:
         """A deployment of one role; `role` has more of the role's fields."""
-        role = {"name": "server", "instanceType": CPU_POOL, "resources": {"cpu": "1", "ram": "1Gi"}, **fields.pop("role", {})}
+        role = {
+            "name": "server",
+            "instanceType": CPU_POOL,
+            "resources": {"cpu": "1", "ram": "1Gi"},
+            **fields.pop("role", {}),
+        }
         spec = {"model": {"name": name}, "engine": {"name": "Simulated"}, "roles": [role], **fields}
         return await self.write("create", "ModelDeployment", name, {"spec": spec}, namespace)
 
@@ -315,7 +332,9 @@ class House:
         found = await self.store.get("ModelDeployment", "default", name)
         spec = json.loads(json.dumps(found.body["spec"]))
         spec["roles"][0] |= role
-        answer = await self.write("replace", "ModelDeployment", name, {"spec": spec, "metadata": found.body["metadata"]})
+        answer = await self.write(
+            "replace", "ModelDeployment", name, {"spec": spec, "metadata": found.body["metadata"]}
+        )
         assert answer.error is None, answer.error
         return answer
 

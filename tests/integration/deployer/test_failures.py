@@ -20,7 +20,11 @@ from shared.store.documents import Commit, Delete
 from tests.integration.deployer.conftest import get, is_ready
 from tests.support.wait import eventually
 
-BROKEN = [sys.executable, "-c", "import sys; print('loading'); print('CUDA out of memory', file=sys.stderr); sys.exit(1)"]
+BROKEN = [
+    sys.executable,
+    "-c",
+    "import sys; print('loading'); print('CUDA out of memory', file=sys.stderr); sys.exit(1)",
+]
 
 
 async def started(house, **settings):
@@ -58,7 +62,12 @@ async def test_an_engine_that_always_exits_is_shown_with_code_count_and_last_lin
 
     async def told():
         status, reason, message = await house.told("Available")
-        return status == "False" and reason == "CrashLoopBackOff" and "exit code 1" in message and "out of memory" in message
+        return (
+            status == "False"
+            and reason == "CrashLoopBackOff"
+            and "exit code 1" in message
+            and "out of memory" in message
+        )
 
     await eventually(told)
     failed = house.heard(d.ReplicaFailed, name="m-server-r0")
@@ -101,7 +110,9 @@ async def test_a_shim_that_dies_costs_no_request(house):
     assert not house.engines(pod)
 
 
-@pytest.mark.parametrize("point", ["deployer-agent.before-start", "deployer-agent.after-start", "deployer-agent.before-report"])
+@pytest.mark.parametrize(
+    "point", ["deployer-agent.before-start", "deployer-agent.after-start", "deployer-agent.before-report"]
+)
 async def test_an_agent_that_is_killed_anywhere_leads_to_one_engine(house, tmp_path, point):
     house.controller().start().ready()
     await house.pool()
@@ -279,7 +290,7 @@ async def test_a_frozen_copy_changes_nothing_when_it_thaws(house):
     house.scheduler.nodes = ["s1"]
     first.send(signal.SIGSTOP)
 
-    await _retried(lambda: house.deploy())
+    await _retried(house.deploy)
     await house.available(count=1, timeout=40)
     await _retried(lambda: house.edit(replicas=2))
     await house.available(count=2, timeout=40)
@@ -385,9 +396,7 @@ async def test_engines_go_on_while_the_bus_is_away_and_what_happened_is_told_aft
 async def test_a_pod_that_the_store_forgot_is_stopped_as_an_orphan(house):
     _, pod = await started(house)
     store = await Store.connect(url=house.redis.url, service="deployer", instance="thief", clock=SystemClock())
-    await store.commit(
-        Commit(deletes=(Delete("Pod", "default", pod.name), Delete("ModelDeployment", "default", "m")))
-    )
+    await store.commit(Commit(deletes=(Delete("Pod", "default", pod.name), Delete("ModelDeployment", "default", "m"))))
     await store.close()
 
     await eventually(lambda: not house.engines(pod), timeout=20)

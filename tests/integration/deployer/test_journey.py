@@ -18,7 +18,9 @@ async def test_a_deployment_becomes_a_replica_that_answers(house):
 
     assert answer.error is None
     pod = pods["m-server-r0"]
-    status, headers, body = await post(pod, "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    status, headers, body = await post(
+        pod, "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    )
     assert status == 200
     assert json.loads(body)["choices"][0]["message"]["content"]
     assert headers["x-gpubus-replica"] == pod.status.endpoint.token

@@ -99,7 +99,11 @@ async def pods(tmp_path):
     pods.restart()
     for uid in pods.runtime.adopt():
         await pods.stop(uid, 0)
-    assert not [pid for uid in os.listdir(pods.directory) for pid in engines(uid)] if pods.directory.is_dir() else True
+    assert (
+        not [pid for folder in pods.directory.iterdir() for pid in engines(folder.name)]
+        if pods.directory.is_dir()
+        else True
+    )
     pods.runtime.close()
 
 
@@ -308,7 +312,7 @@ async def test_a_long_log_is_cut_and_the_engine_goes_on_writing(pods):
         "time.sleep(8)\nprint('still here', flush=True)\ntime.sleep(600)"
     )
     await pods.start(argv=(sys.executable, "-c", script))
-    await eventually(lambda: (pods.folder().root / "log.1").exists(), timeout=15)
+    await eventually((pods.folder().root / "log.1").exists, timeout=15)
 
     await eventually(lambda: pods.folder().tail(1) == ["still here"], timeout=20)
 
@@ -357,11 +361,11 @@ async def test_a_uid_that_could_leave_the_directory_is_refused(pods, uid):
 
 
 async def test_descriptors_are_given_back(pods):
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         await pods.start()
         await pods.up()
         await pods.stop(grace=0)
     await pods.runtime.forget("a")
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -279,9 +279,7 @@ async def test_late_and_foreign_reports_change_nothing(house):
     for node, start, number in (("n1", "other", 99), ("n1", incarnation, 0), ("nobody", "x", 1)):
         await house.bus.report(NodeReported(node=node, incarnation=start, sequence=number, capacity={"cpu": "1"}))
     reasons = ("OtherIncarnation", "StaleSequence", "Unclaimed")
-    await eventually(
-        lambda: all(controller.metric(f'gpubus_node_reports_total{{reason="{r}"}}') == 1 for r in reasons)
-    )
+    await eventually(lambda: all(controller.metric(f'gpubus_node_reports_total{{reason="{r}"}}') == 1 for r in reasons))
 
     assert (await house.node("n1")).revision == before.revision
 

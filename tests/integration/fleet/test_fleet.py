@@ -21,7 +21,10 @@ async def reason(house, node: str) -> str:
 
 async def test_the_nodes_of_the_file_join_with_their_cards(house, fleet):
     house.controller().start().ready()
-    fleet.write({"name": "a10g", "count": 3, "labels": {"zone": "z1"}, "devices": [{**CARDS, "count": 4}]}, {"name": "plain", "arch": "arm64"})
+    fleet.write(
+        {"name": "a10g", "count": 3, "labels": {"zone": "z1"}, "devices": [{**CARDS, "count": 4}]},
+        {"name": "plain", "arch": "arm64"},
+    )
     fleet.child.start().ready()
 
     await eventually(lambda: house.all_ready(["a10g-0", "a10g-1", "a10g-2", "plain"]))
@@ -60,7 +63,10 @@ async def test_faults_come_and_go_with_the_file(house, fleet):
     fleet.child.start().ready()
     await eventually(lambda: house.count("DeviceFound") == 8)
 
-    fleet.write(node, faults=[{"node": "n-0", "device": 1, "unhealthy": "xid 48"}, {"node": "n-1", "device": 0, "missing": True}])
+    fleet.write(
+        node,
+        faults=[{"node": "n-0", "device": 1, "unhealthy": "xid 48"}, {"node": "n-1", "device": 0, "missing": True}],
+    )
     fleet.reread()
     await eventually(lambda: house.count("DeviceDegraded") == 1 and house.count("DeviceLost") == 1)
     assert (await house.node("n-0")).status.capacity["nvidia.com/gpu"] == "1"

@@ -20,11 +20,23 @@ def test_version_and_resources_are_listed(gateway):
 def test_namespaces_exist_from_the_start(gateway):
     lines = gateway.kubectl("get", "ns").splitlines()
 
-    assert [line.split()[:2] for line in lines] == [["NAME", "STATUS"], ["default", "Active"], ["gpustack-system", "Active"]]
+    assert [line.split()[:2] for line in lines] == [
+        ["NAME", "STATUS"],
+        ["default", "Active"],
+        ["gpustack-system", "Active"],
+    ]
 
 
 def test_settings_exist_with_their_defaults(gateway):
-    said = gateway.kubectl("get", "set", "model-store-high-watermark", "-n", "gpustack-system", "-o", "jsonpath={.spec.value} {.status.value}")
+    said = gateway.kubectl(
+        "get",
+        "set",
+        "model-store-high-watermark",
+        "-n",
+        "gpustack-system",
+        "-o",
+        "jsonpath={.spec.value} {.status.value}",
+    )
 
     assert said == "80 80"
 
@@ -42,11 +54,15 @@ def test_apply_creates_then_changes_then_leaves_alone(gateway):
 
 def test_server_side_apply_owns_fields_and_refuses_to_steal(gateway):
     gateway.kubectl("apply", "--server-side", "--field-manager=one", "-f", "-", text=config("ssa", x="1"))
-    said = gateway.kubectl("apply", "--server-side", "--field-manager=two", "-f", "-", text=config("ssa", x="2"), fails=True)
+    said = gateway.kubectl(
+        "apply", "--server-side", "--field-manager=two", "-f", "-", text=config("ssa", x="2"), fails=True
+    )
     assert 'conflict with "one"' in said
     assert ".data.x" in said
 
-    gateway.kubectl("apply", "--server-side", "--field-manager=two", "--force-conflicts", "-f", "-", text=config("ssa", x="2"))
+    gateway.kubectl(
+        "apply", "--server-side", "--field-manager=two", "--force-conflicts", "-f", "-", text=config("ssa", x="2")
+    )
 
     assert gateway.kubectl("get", "cm", "ssa", "-o", "jsonpath={.data.x}") == "2"
 
@@ -171,7 +187,11 @@ def test_bad_manifests_are_refused_by_field(gateway, text, said):
 
 
 def test_owner_that_is_away_is_said_so(gateway):
-    answer = gateway.call("POST", "/apis/worker.gpustack.ai/v1/namespaces/default/modelartifacts", {"metadata": {"name": "a"}, "spec": {"source": {"huggingFace": {"repository": "o/n"}}}})
+    answer = gateway.call(
+        "POST",
+        "/apis/worker.gpustack.ai/v1/namespaces/default/modelartifacts",
+        {"metadata": {"name": "a"}, "spec": {"source": {"huggingFace": {"repository": "o/n"}}}},
+    )
 
     assert answer.status == 503
     assert answer.headers["Retry-After"]
@@ -205,7 +225,11 @@ def test_python_clients_work(gateway):
     found = dynamic.DynamicClient(client.ApiClient())
     maps = found.resources.get(api_version="v1", kind="ConfigMap")
     maps.create(body={"metadata": {"name": "py"}, "data": {"a": "1"}}, namespace="default")
-    maps.patch(body={"metadata": {"name": "py"}, "data": {"b": "2"}}, namespace="default", content_type="application/merge-patch+json")
+    maps.patch(
+        body={"metadata": {"name": "py"}, "data": {"b": "2"}},
+        namespace="default",
+        content_type="application/merge-patch+json",
+    )
 
     assert maps.get(name="py", namespace="default").data.to_dict() == {"a": "1", "b": "2"}
     assert "py" in [item.metadata.name for item in maps.get(namespace="default").items]

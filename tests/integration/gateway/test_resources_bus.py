@@ -113,7 +113,9 @@ async def test_stored_command_is_carried_out_and_answered(gateway):
     answers = await client.subscribe(inbox)
     headers = {wire.VERB: "apply", wire.REPLY_TO: inbox}
 
-    ack = await client.jetstream().publish(subjects.user_apply("anna", "default", stored=True), config("stored", a="1").encode(), headers=headers)
+    ack = await client.jetstream().publish(
+        subjects.user_apply("anna", "default", stored=True), config("stored", a="1").encode(), headers=headers
+    )
     answer = await answers.next_msg(timeout=10)
 
     assert ack.stream == "COMMANDS"
@@ -155,7 +157,9 @@ async def test_refused_stored_command_is_answered_and_no_dead_letter(gateway):
     answers = await client.subscribe(inbox)
 
     body = b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: BAD}\n"
-    await client.jetstream().publish(subjects.user_apply("anna", "default", stored=True), body, headers={wire.REPLY_TO: inbox})
+    await client.jetstream().publish(
+        subjects.user_apply("anna", "default", stored=True), body, headers={wire.REPLY_TO: inbox}
+    )
     answer = await answers.next_msg(timeout=10)
 
     assert answer.headers[wire.ERROR] == "InvalidArgument"

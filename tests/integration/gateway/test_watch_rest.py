@@ -43,7 +43,10 @@ def test_watch_resumes_where_another_ended(gateway):
     middle = revision(gateway)
     make(gateway, "r2")
 
-    with gateway.watch(f"{MAPS}?watch=true&resourceVersion={since}") as all_of_it, gateway.watch(f"{MAPS}?watch=1&resourceVersion={middle}") as rest:
+    with (
+        gateway.watch(f"{MAPS}?watch=true&resourceVersion={since}") as all_of_it,
+        gateway.watch(f"{MAPS}?watch=1&resourceVersion={middle}") as rest,
+    ):
         eventually_sync(lambda: len(all_of_it.events) >= 2 and len(rest.events) >= 1)
 
     assert all_of_it.types() == [("ADDED", "r1"), ("ADDED", "r2")]
@@ -63,7 +66,9 @@ def test_watch_without_a_revision_begins_with_what_is_there(gateway):
 
 def test_streamed_list_ends_with_a_bookmark(gateway):
     make(gateway, "streamed")
-    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+    query = (
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+    )
 
     with gateway.watch(f"{MAPS}?{query}") as watch:
         eventually_sync(lambda: watch.ended)
@@ -73,7 +78,9 @@ def test_streamed_list_ends_with_a_bookmark(gateway):
     assert set(kinds[:mark]) == {"ADDED"}
     assert watch.events[mark]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert kinds[-1] == "BOOKMARK"
-    assert int(watch.events[-1]["object"]["metadata"]["resourceVersion"]) >= int(watch.events[mark]["object"]["metadata"]["resourceVersion"])
+    assert int(watch.events[-1]["object"]["metadata"]["resourceVersion"]) >= int(
+        watch.events[mark]["object"]["metadata"]["resourceVersion"]
+    )
 
 
 def test_streamed_list_needs_its_match(gateway):
@@ -168,7 +175,12 @@ def test_watch_is_told_to_list_again_when_the_store_lost_its_memory():
             eventually_sync(lambda: watch.events)
             before = revision(own)
             own.redis.restart(clean=False)
-            eventually_sync(lambda: any(event["type"] == "ERROR" for event in watch.events) or watch.ended or make(own, "after") is None, timeout=20)
+            eventually_sync(
+                lambda: (
+                    any(event["type"] == "ERROR" for event in watch.events) or watch.ended or make(own, "after") is None
+                ),
+                timeout=20,
+            )
 
             eventually_sync(lambda: watch.ended, timeout=20)
 

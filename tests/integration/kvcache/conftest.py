@@ -36,7 +36,9 @@ class Room:
         self.children.append(child)
         return child
 
-    async def write(self, verb: str, kind: str, name: str, spec: Any = None, namespace: str = "", **more: Any) -> WriteAnswer:
+    async def write(
+        self, verb: str, kind: str, name: str, spec: Any = None, namespace: str = "", **more: Any
+    ) -> WriteAnswer:
         body = None
         if spec is not None:
             metadata = {"name": name, "namespace": namespace}

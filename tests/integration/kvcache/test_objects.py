@@ -12,7 +12,11 @@ from tests.unit.kvcache.test_rules import SPECS
 
 
 def a_binding(pool: str = "pool", domain: str = "team", ceiling: str = "8Gi") -> dict:
-    return {"poolRef": {"name": pool}, "quota": {"ceiling": ceiling}, "domain": {"name": domain, "blockSize": 64, "dtype": "bfloat16"}}
+    return {
+        "poolRef": {"name": pool},
+        "quota": {"ceiling": ceiling},
+        "domain": {"name": domain, "blockSize": 64, "dtype": "bfloat16"},
+    }
 
 
 async def furnished(room):
@@ -31,7 +35,11 @@ async def test_each_object_is_stored_and_says_that_it_is_not_served_yet(room):
     await furnished(room)
     assert (await room.write("create", "KVCachePoolBinding", "grant", a_binding(), "blue")).error is None
 
-    for kind, name, namespace in (("KVCacheBackend", "store", ""), ("KVCachePool", "pool", ""), ("KVCachePoolBinding", "grant", "blue")):
+    for kind, name, namespace in (
+        ("KVCacheBackend", "store", ""),
+        ("KVCachePool", "pool", ""),
+        ("KVCachePoolBinding", "grant", "blue"),
+    ):
 
         async def says(kind=kind, name=name, namespace=namespace):
             ready = await room.condition(kind, name, "Ready", namespace)
@@ -44,7 +52,9 @@ async def test_each_names_the_one_above_it(room):
     room.controller().start().ready()
 
     assert field_of(await room.write("create", "KVCachePool", "pool", SPECS["KVCachePool"]))[0] == "spec.backends[0]"
-    assert field_of(await room.write("create", "KVCachePoolBinding", "g", a_binding(), "blue"))[0] == "spec.poolRef.name"
+    assert (
+        field_of(await room.write("create", "KVCachePoolBinding", "g", a_binding(), "blue"))[0] == "spec.poolRef.name"
+    )
     answer = await room.write("create", "KVCachePoolBinding", "g", a_binding(), "nowhere")
     assert from_dict(answer.error).code.value == "NotFound"
 
@@ -116,7 +126,10 @@ async def test_a_controller_killed_between_its_commits_says_the_rest_later(room)
     await room.write("create", "KVCachePool", "pool", SPECS["KVCachePool"])
 
     async def says():
-        told = [await room.condition(kind, name, "Ready") for kind, name in (("KVCacheBackend", "store"), ("KVCachePool", "pool"))]
+        told = [
+            await room.condition(kind, name, "Ready")
+            for kind, name in (("KVCacheBackend", "store"), ("KVCachePool", "pool"))
+        ]
         return all(condition is not None and condition.reason == "NotServedYet" for condition in told)
 
     await eventually(says)

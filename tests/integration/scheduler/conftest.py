@@ -131,7 +131,11 @@ class House:
         self._sequence += 1
         await self.bus.report(
             PodsReported(
-                node=node, incarnation=incarnation, sequence=self._sequence, epoch=epoch or self.store.epoch, pods=list(pods)
+                node=node,
+                incarnation=incarnation,
+                sequence=self._sequence,
+                epoch=epoch or self.store.epoch,
+                pods=list(pods),
             )
         )
 
@@ -139,14 +143,18 @@ class House:
         found = await self.store.get("Devices", "", node)
         return found is not None and (found.body.get("status") or {}).get("ledgerEpoch") == self.store.epoch
 
-    async def submit(self, name: str, *, cards: int = 0, namespace: str = "default", uid: str = "", **more: Any) -> None:
+    async def submit(
+        self, name: str, *, cards: int = 0, namespace: str = "default", uid: str = "", **more: Any
+    ) -> None:
         await self.commit("deployer", Commit(commands=(submission(name, cards, namespace, uid, **more),)))
 
     async def cancel(self, name: str, namespace: str = "default", uid: str = "", outcome: str = "Cancelled") -> None:
         order = CancelWorkload(namespace=namespace, name=name, uid=uid or f"uid-{name}", outcome=outcome)
         await self.commit("deployer", Commit(commands=(order,)))
 
-    async def write(self, verb: str, kind: str, name: str, body: Any = None, namespace: str = "", **more: Any) -> WriteAnswer:
+    async def write(
+        self, verb: str, kind: str, name: str, body: Any = None, namespace: str = "", **more: Any
+    ) -> WriteAnswer:
         if body is not None:
             metadata = {"name": name, "namespace": namespace, **body.pop("metadata", {})}
             body = {"apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": metadata, **body}
@@ -223,7 +231,9 @@ def _ready(value: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def node_body(name: str, *, cpu: str = "32", memory: str = "128Gi", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+def node_body(
+    name: str, *, cpu: str = "32", memory: str = "128Gi", labels: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
     system = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name}
     return {
         "apiVersion": "v1",
@@ -251,7 +261,9 @@ def devices_body(name: str, cards: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def spec(cards: int = 0, *, pool: str = A10G_POOL, cpu: str = "", pod: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def spec(
+    cards: int = 0, *, pool: str = A10G_POOL, cpu: str = "", pod: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     limits: dict[str, Any] = {GPU: str(cards)} if cards else {}
     if cpu:
         limits["cpu"] = cpu
@@ -259,7 +271,9 @@ def spec(cards: int = 0, *, pool: str = A10G_POOL, cpu: str = "", pod: dict[str,
     return {"queueName": entrance(pool), "podSets": [{"template": template}], **more}
 
 
-def submission(name: str, cards: int = 0, namespace: str = "default", uid: str = "", owned: bool = True, **more: Any) -> SubmitWorkload:
+def submission(
+    name: str, cards: int = 0, namespace: str = "default", uid: str = "", *, owned: bool = True, **more: Any
+) -> SubmitWorkload:
     owner = {"owner_kind": "ModelDeployment", "owner_name": "md", "owner_uid": "md-uid"} if owned else {}
     body = more.pop("body", None) or spec(cards, **more)
     return SubmitWorkload(namespace=namespace, name=name, uid=uid or f"uid-{name}", spec=body, **owner)

@@ -110,7 +110,9 @@ async def test_adm_07_more_cards_than_any_node_has_says_so_and_a_larger_node_adm
 
 async def test_del_02_workload_on_a_queue_that_does_not_exist_says_so_and_can_be_deleted(house: House):
     house.scheduler().start().ready()
-    answer = await house.write("create", "Workload", "w", {"spec": {**spec(1), "queueName": "nope"}}, namespace="default")
+    answer = await house.write(
+        "create", "Workload", "w", {"spec": {**spec(1), "queueName": "nope"}}, namespace="default"
+    )
     assert answer.error is None
 
     assert '"nope"' in await house.waits_for("w", "QueueNotFound")

@@ -133,7 +133,12 @@ async def test_three_copies_share_the_pools_and_one_that_dies_is_replaced(house:
     await house.node("n2", cards=0, labels={"kubernetes.io/arch": "arm64"})
 
     def holders() -> dict[str, str]:
-        taken = [(line["ts"], line["pool"], copy.name) for copy in copies if copy.running for line in copy.logged("pool_lease_taken")]
+        taken = [
+            (line["ts"], line["pool"], copy.name)
+            for copy in copies
+            if copy.running
+            for line in copy.logged("pool_lease_taken")
+        ]
         return {pool: name for _, pool, name in sorted(taken)}
 
     await eventually(lambda: len(holders()) == 4)
@@ -198,7 +203,8 @@ async def test_two_schedulers_racing_on_one_store_never_hand_out_a_card_twice(ho
     child.send(signal.SIGSTOP)
     clock = SystemClock()
     stores = [
-        await Store.connect(url=house.redis.url, service="scheduler", instance=f"rival-{n}", clock=clock) for n in range(2)
+        await Store.connect(url=house.redis.url, service="scheduler", instance=f"rival-{n}", clock=clock)
+        for n in range(2)
     ]
     rivals = [Rival(store) for store in stores]
     await asyncio.gather(*(rival.cache.synced() for rival in rivals))

@@ -199,7 +199,9 @@ async def test_wrong_submission_is_answered_to_its_owner_and_stores_nothing(hous
     await house.node("n1", cards=1)
 
     await house.submit("w", body={**spec(1), "podSets": []})
-    await house.submit("v", body=spec(pod={"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "0.5"}}}]}))
+    await house.submit(
+        "v", body=spec(pod={"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "0.5"}}}]})
+    )
     await house.submit("ok", cards=1)
 
     await house.admitted("ok")
@@ -252,8 +254,15 @@ async def test_setting_stops_nodes_from_forming_types(house: House):
 
     house.scheduler().start().ready()
     await house.namespace("gpustack-system")
-    body = {"apiVersion": "gpustack.ai/v1", "kind": "Setting", "metadata": {"name": "instance-type-derived-from-node"}, "spec": {"value": "false"}}
-    await house.commit("gateway", Commit(puts=(Put("Setting", "gpustack-system", "instance-type-derived-from-node", body, None),)))
+    body = {
+        "apiVersion": "gpustack.ai/v1",
+        "kind": "Setting",
+        "metadata": {"name": "instance-type-derived-from-node"},
+        "spec": {"value": "false"},
+    }
+    await house.commit(
+        "gateway", Commit(puts=(Put("Setting", "gpustack-system", "instance-type-derived-from-node", body, None),))
+    )
     await house.node("n1", cards=1)
     await house.write("create", "InstanceType", "mine", {"spec": TYPE})
     await eventually(lambda: exists(house, "LocalQueue", "default", entrance("mine")))

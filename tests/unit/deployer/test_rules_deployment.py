@@ -30,7 +30,10 @@ THERE = {
 
 
 def check(
-    new: ModelDeployment, old: ModelDeployment | None = None, files: tuple[str, ...] | None = ("m.gguf",), there: Any = THERE
+    new: ModelDeployment,
+    old: ModelDeployment | None = None,
+    files: tuple[str, ...] | None = ("m.gguf",),
+    there: Any = THERE,
 ) -> dict[str, str]:
     rules = write_rules(lambda digest: files if digest == DIGEST else None)["ModelDeployment"]
     found = {key: resource.to_json() for key, resource in there.items()}
@@ -277,7 +280,9 @@ def test_frozen_fields_are_named(new, field):
     assert field in check(new, DEPLOYED)
 
 
-@pytest.mark.parametrize("fields", [{"replicas": 3}, {"command": ["serve", "-v"]}, {"extra_args": ["--x"]}, {"image": "i"}])
+@pytest.mark.parametrize(
+    "fields", [{"replicas": 3}, {"command": ["serve", "-v"]}, {"extra_args": ["--x"]}, {"image": "i"}]
+)
 def test_what_may_change_may_change(fields):
     assert check(with_role(DEPLOYED, **fields), DEPLOYED) == {}
 

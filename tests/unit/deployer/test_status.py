@@ -47,7 +47,9 @@ def test_why_the_scheduler_lets_it_wait_is_repeated():
     world = World(a_deployment())
     world.settle()
     name, found = next(iter(world.workloads.items()))
-    world.workloads[name] = a_workload(name, found.uid, QuotaReserved="False:NoCapacity:needs 2 cards, the largest node has 1")
+    world.workloads[name] = a_workload(
+        name, found.uid, QuotaReserved="False:NoCapacity:needs 2 cards, the largest node has 1"
+    )
 
     assert told(world, "QuotaReserved")[:2] == ("False", "Pending")
     assert "needs 2 cards, the largest node has 1" in told(world, "QuotaReserved")[2]

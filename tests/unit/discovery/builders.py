@@ -20,12 +20,16 @@ def a_card(index: int, *, identity: str = "", unhealthy: str = "") -> dict[str, 
     return {"id": identity or f"GPU-{index}", "index": index, "physicalIndexes": [index], "status": status}
 
 
-def a_group(*cards: dict[str, Any], identity: str = "a10g", manufacturer: str = "nvidia", **more: Any) -> dict[str, Any]:
+def a_group(
+    *cards: dict[str, Any], identity: str = "a10g", manufacturer: str = "nvidia", **more: Any
+) -> dict[str, Any]:
     body = {"id": identity, "manufacturer": manufacturer, "name": "NVIDIA A10G", "memory": 23028, "cores": 80}
     return {**body, **more, "accelerators": list(cards)}
 
 
-def a_report(sequence: int = 1, *, incarnation: str = "i1", groups: list[dict[str, Any]] | None = None, **more: Any) -> NodeReported:
+def a_report(
+    sequence: int = 1, *, incarnation: str = "i1", groups: list[dict[str, Any]] | None = None, **more: Any
+) -> NodeReported:
     body: dict[str, Any] = {
         "node": "n1",
         "incarnation": incarnation,

@@ -48,7 +48,11 @@ def test_the_host_tells_who_it_is(root):
 def test_the_least_of_all_control_groups_holds(root):
     files(root, {"proc/self/cgroup": "0::/a.slice/b.scope\n"})
     base = root / "sys/fs/cgroup"
-    for level, cpu, memory in (("", "max 100000", "max"), ("a.slice", "50000 100000", "8388608"), ("a.slice/b.scope", "max 100000", "max")):
+    for level, cpu, memory in (
+        ("", "max 100000", "max"),
+        ("a.slice", "50000 100000", "8388608"),
+        ("a.slice/b.scope", "max 100000", "max"),
+    ):
         folder = base / level
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cpu.max").write_text(cpu)
@@ -101,7 +105,12 @@ def test_a_card_knows_its_place(tmp_path):
 
     place = place_of("00000000:1E:00.0", tmp_path)
 
-    assert (place.pci_bus_id, place.pci_class, place.numa_affinity, place.cpu_affinity) == ("0000:1e:00.0", "0302", "1", "0-13")
+    assert (place.pci_bus_id, place.pci_class, place.numa_affinity, place.cpu_affinity) == (
+        "0000:1e:00.0",
+        "0302",
+        "1",
+        "0-13",
+    )
     assert place.pci_switches == ["0000:18:01.0", "0000:17:00.0", "0000:16:02.0"]
     assert place.pci_root_id == "0000:16:02.0"
 

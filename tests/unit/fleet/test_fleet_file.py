@@ -33,7 +33,12 @@ def test_the_documented_file_is_read():
     plans = {plan.name: plan for plan in expand(fleet)}
 
     assert list(plans) == ["a10g-0", "a10g-1", "plain"]
-    assert (fleet.link_mi_bps, fleet.engine_start_seconds, fleet.model_size, fleet.hub) == (16, 0.5, "256Mi", "simulated")
+    assert (fleet.link_mi_bps, fleet.engine_start_seconds, fleet.model_size, fleet.hub) == (
+        16,
+        0.5,
+        "256Mi",
+        "simulated",
+    )
     assert plans["a10g-0"].cpu_milli == 32000
     assert plans["a10g-0"].memory_bytes == 128 << 30
     assert (plans["a10g-1"].unhealthy, plans["a10g-1"].missing) == ({2: "xid 48"}, frozenset({3}))

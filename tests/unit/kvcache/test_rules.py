@@ -41,7 +41,9 @@ def put(body: dict[str, Any], path: str, value: Any) -> None:
         body[last] = value
 
 
-def an_object(kind: str, name: str = "x", namespace: str = "", spec: dict[str, Any] | None = None, **changes: Any) -> Any:
+def an_object(
+    kind: str, name: str = "x", namespace: str = "", spec: dict[str, Any] | None = None, **changes: Any
+) -> Any:
     """`changes` are `a__b=value` for spec.a.b."""
     body = copy.deepcopy(spec or SPECS[kind])
     for path, value in changes.items():
@@ -117,7 +119,10 @@ def test_k6_a_block_size_is_a_whole_number_and_nothing_like_it(size):
 
 
 def holders_of(*bindings: Any) -> DomainHolders:
-    pools = [an_object("KVCachePool", name, backends=[backend]) for name, backend in (("pool", "store"), ("p2", "store"), ("p3", "other"))]
+    pools = [
+        an_object("KVCachePool", name, backends=[backend])
+        for name, backend in (("pool", "store"), ("p2", "store"), ("p3", "other"))
+    ]
     return DomainHolders(pools, bindings)
 
 
@@ -266,7 +271,10 @@ def test_what_is_not_served_says_so_and_says_it_once():
 
 
 def test_facts_name_the_object():
-    applied, removed = BACKEND.facts(None, an_object("KVCacheBackend")), BINDING.facts(an_object("KVCachePoolBinding"), None)
+    applied, removed = (
+        BACKEND.facts(None, an_object("KVCacheBackend")),
+        BINDING.facts(an_object("KVCachePoolBinding"), None),
+    )
 
     assert [type(fact).__name__ for fact in applied] == ["KvcacheObjectApplied"]
     assert [type(fact).__name__ for fact in removed] == ["KvcacheObjectRemoved", "CacheUnbound"]

@@ -20,7 +20,11 @@ FILE = ManifestFile("model.gguf", 3, "sha256", SHA)
 def an_artifact(name="m", status=None, **spec):
     source = {"huggingFace": {"repository": "o/n"}}
     return ModelArtifact.model_validate(
-        {"metadata": {"name": name, "namespace": "default", "uid": f"u-{name}"}, "spec": {"source": source, **spec}, "status": status or {}}
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"u-{name}"},
+            "spec": {"source": source, **spec},
+            "status": status or {},
+        }
     )
 
 
@@ -32,8 +36,10 @@ def resolved(name="m"):
     return decision.state
 
 
-def a_workload(artifact="m", node="n1", finished=False):
-    status = {"admission": {"clusterQueue": "q", "podSetAssignments": [{"nodeName": node, "pool": "p"}]}} if node else {}
+def a_workload(artifact="m", node="n1", *, finished=False):
+    status = (
+        {"admission": {"clusterQueue": "q", "podSetAssignments": [{"nodeName": node, "pool": "p"}]}} if node else {}
+    )
     if finished:
         status["conditions"] = [{"type": "Finished", "status": "True"}]
     template = {"spec": {"containers": [{"name": "c"}]}}
@@ -111,7 +117,9 @@ def test_failure_and_eviction_are_facts():
 def test_copies_are_counted_in_steps_of_five_percent():
     digest = "sha256:" + SHA
     stores = [
-        NodeModelStore.model_validate({"status": {"models": [{"digest": digest, "state": s, "sizeBytes": 100, "downloadedBytes": b}]}})
+        NodeModelStore.model_validate(
+            {"status": {"models": [{"digest": digest, "state": s, "sizeBytes": 100, "downloadedBytes": b}]}}
+        )
         for s, b in (("Ready", 100), ("Downloading", 58), ("Failed", 0))
     ]
 
@@ -147,7 +155,9 @@ def test_the_same_refusal_again_writes_nothing():
 
 
 def test_sources_that_are_not_served_say_so():
-    artifact = ModelArtifact.model_validate({"metadata": {"name": "m"}, "spec": {"source": {"modelScope": {"repository": "o/n"}}}})
+    artifact = ModelArtifact.model_validate(
+        {"metadata": {"name": "m"}, "spec": {"source": {"modelScope": {"repository": "o/n"}}}}
+    )
 
     decision = lifecycle.not_served(artifact, NOW)
 

@@ -59,7 +59,7 @@ def test_counters_stay_within_capacity_and_return_to_zero(holdings, random):
         if new is not None:
             counters = new
             held.append(holding)
-        assert all(0 <= value for value in counters.values())
+        assert all(value >= 0 for value in counters.values())
         assert all(v <= CREDITS_PER_CARD for (_, f), v in counters.items() if f in CARDS)
         assert counters.get((holding.node, "cpu"), 0) <= 10**6
     random.shuffle(held)

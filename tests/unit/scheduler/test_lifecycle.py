@@ -69,9 +69,10 @@ def test_admitted_workload_holds_exactly_its_assignment_until_it_is_finished():
 
 
 def test_written_status_is_the_kind_s_own_shape():
-    workload = Workload.model_validate({**admitted(), "spec": {k: v for k, v in BODY["spec"].items() if k != "newField"}} | {
-        "status": {k: v for k, v in admitted()["status"].items() if k != "newField"}
-    })
+    workload = Workload.model_validate(
+        {**admitted(), "spec": {k: v for k, v in BODY["spec"].items() if k != "newField"}}
+        | {"status": {k: v for k, v in admitted()["status"].items() if k != "newField"}}
+    )
 
     assert workload.status.admission.pod_set_assignments[0].devices == ["gpu-0"]
     assert {c.type: c.status for c in workload.status.conditions} == {"QuotaReserved": "True", "Admitted": "True"}
