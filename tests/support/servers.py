@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,6 +108,13 @@ class Server:
     def pause(self) -> None:
         """SIGSTOP: the server is there but silent."""
         os.kill(self.pid, signal.SIGSTOP)
+        while not self._stopped():
+            time.sleep(0.005)
+
+    def _stopped(self) -> bool:
+        """Every thread stands still: the signal reaches those on other cores a little later."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in tasks)
 
     def resume(self) -> None:
         """SIGCONT."""
