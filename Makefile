@@ -58,7 +58,7 @@ format: install ## rewrite the layout
 schemas: install ## write JSON schemas and golden samples of new messages
 	$(BIN)/python -m tests.contract.write
 
-docs: install ## write docs/events.md, docs/asyncapi, deploy/nats, deploy/redis
+docs: install ## write docs/events.md, docs/asyncapi, deploy/nats
 	$(BIN)/python -m shared.bus.docs docs
 
 up: install ## start everything on this host

@@ -273,6 +273,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def measure(nodes: int = 1000, workloads: int = 6000, fsync: str = "always") -> dict[str, Any]:
+    """The pure decision at two sizes, then admissions end to end."""
+    decided = {f"decisions_{size}_nodes": decisions(size) for size in (1000, 5000)}
+    return {**decided, "admissions": asyncio.run(admissions(nodes, workloads, fsync))}
+
+
 def main() -> None:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -280,11 +286,7 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=6000)
     parser.add_argument("--fsync", default="always", choices=["always", "everysec"])
     asked = parser.parse_args()
-    result = {
-        "decisions": [decisions(1000), decisions(5000)],
-        "admissions": asyncio.run(admissions(asked.nodes, asked.workloads, asked.fsync)),
-    }
-    print(json.dumps(result, indent=2))
+    print(json.dumps(measure(asked.nodes, asked.workloads, asked.fsync), indent=2))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 _SEGMENT_LIMIT = 255
 _PATH_LIMIT = 2048
 """Bytes; what every file system of a node can hold below its store."""
+_DEPTH_LIMIT = 64
+"""Folders below each other; making and walking deeper ones would exhaust a process before a file system."""
+SIZE_LIMIT = 1 << 53
+"""Bytes of all files together: above, JSON and Redis would round the number."""
+_SIZE_DIGITS = 16
 
 
 class ManifestError(ValueError):
@@ -61,10 +66,12 @@ def build(files: Iterable[ManifestFile]) -> Manifest:
     Raises:
         ManifestError: a path could leave the store or names two things; a size or hash is none.
     """
-    ordered = tuple(sorted(files, key=lambda file: file.path.encode(errors="surrogateescape")))
-    for file in ordered:
+    listed = tuple(files)
+    for file in listed:
         _check(file)
+    ordered = tuple(sorted(listed, key=lambda file: file.path.encode()))
     _check_tree(ordered)
+    _check_sizes(ordered)
     lines = (f"{file.algorithm}:{file.hash} {file.size} {file.path}\n" for file in ordered)
     text = (HEADER + "".join(lines)).encode()
     return Manifest(ordered, text, digest_of(text))
@@ -103,7 +110,10 @@ def path_problem(path: str) -> str:
         return f"is longer than {_PATH_LIMIT} bytes"
     if any(unicodedata.category(ch) == "Cc" for ch in path):
         return "has control characters"
-    for segment in path.split("/"):
+    segments = path.split("/")
+    if len(segments) > _DEPTH_LIMIT:
+        return f"lies deeper than {_DEPTH_LIMIT} folders"
+    for segment in segments:
         if segment in {"", ".", ".."}:
             return "is not a plain relative path"
         if len(segment.encode()) > _SEGMENT_LIMIT:
@@ -117,7 +127,7 @@ def _file(line: str) -> ManifestFile:
     if not mark or len(parts) != 3 or algorithm not in get_args(Algorithm):
         raise ManifestError(f"line {line[:80]!r} is not '<algorithm>:<hex> <size> <path>'")
     hexadecimal, size, path = parts
-    if not (size.isascii() and size.isdigit()):
+    if not (size.isascii() and size.isdigit() and len(size) <= _SIZE_DIGITS):
         raise ManifestError(f"{path!r}: size {size[:20]!r} is no number")
     return ManifestFile(path, int(size), "sha256" if algorithm == "sha256" else "gitsha1", hexadecimal)
 
@@ -145,3 +155,13 @@ def _check_tree(files: tuple[ManifestFile, ...]) -> None:
             if parent in seen:
                 raise ManifestError(f"{parent!r} is a file and a folder")
             parent = parent.rpartition("/")[0]
+
+
+def _check_sizes(files: tuple[ManifestFile, ...]) -> None:
+    """The sum is a number that everybody can hold; content of one hash has one size."""
+    if sum(file.size for file in files) >= SIZE_LIMIT:
+        raise ManifestError(f"all files together have more than {SIZE_LIMIT} bytes")
+    sizes: dict[tuple[str, str], int] = {}
+    for file in files:
+        if sizes.setdefault((file.algorithm, file.hash), file.size) != file.size:
+            raise ManifestError(f"{file.path!r} has the hash of a file of another size")

@@ -99,6 +99,10 @@ class DesiredModels(DesiredQuery):
 
     SERVICE: ClassVar[str] = "modelstore"
     ANSWER: ClassVar[type[Message]] = DesiredModelsAnswer
+    known: list[str] = Field(
+        default_factory=list,
+        description="Digests whose files the agent knows; they are answered without, and so are those beyond one answer's room.",
+    )
 
 
 class WantedPod(Message):

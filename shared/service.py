@@ -148,7 +148,7 @@ async def run(role: str, settings: S, build: Build[S]) -> int:
     """`main` inside a loop; the exit status."""
     try:
         tracing.configure(settings.traces, role, settings.instance)
-        faults.arm(settings.faults)
+        faults.arm(settings.faults, settings.instance)
         process = Process(Runtime(role, settings, SystemClock()))
         return await process.run(build)
     except GpubusError as error:

@@ -60,7 +60,8 @@ class BaseServiceSettings(BaseSettings):
         default="info", description="Least level that is written."
     )
     faults: str = Field(
-        default="", description="Armed fault points (tests): point=kill|stop|exit[@flagfile], comma separated."
+        default="",
+        description="Armed fault points (tests): point=kill|stop|exit[@flagfile] or *@directory, comma separated.",
     )
     traces: str = Field(default="", description="Where spans go: empty (off), file:///path or an OTLP/HTTP endpoint.")
     node: str = Field(default="", description="Name of the node an agent speaks for.", max_length=253)

@@ -5,10 +5,11 @@ Read next: handlers.py, loops.py.
 
 from __future__ import annotations
 
+import asyncio
 from typing import NoReturn
 
 from services.deployer.handlers import Handlers
-from services.deployer.loops import RESYNC_LEASE, keep_in_step, watch_losses
+from services.deployer.loops import RESYNC_LEASE, keep_in_step, renew, watch_losses
 from services.deployer.settings import DeployerSettings
 from services.deployer.store.deployments import Deployments
 from services.deployer.store.manifests import Manifests
@@ -39,6 +40,7 @@ async def build(runtime: Runtime[DeployerSettings]) -> Plan:
     )
     router = Router(SERVICE)
     router.include(handlers)
+    now = asyncio.Event()
     return Plan(
         name=SERVICE,
         bus=bus,
@@ -48,11 +50,11 @@ async def build(runtime: Runtime[DeployerSettings]) -> Plan:
             "cache": cache.run,
             "losses": lambda: watch_losses(view, handlers.give_up),
             "resync": lambda: run_leased(
-                store, RESYNC_LEASE, lambda lease: keep_in_step(lease, handlers.resync, settings.resync_seconds), clock
+                store, RESYNC_LEASE, lambda _lease: keep_in_step(handlers.resync, settings.resync_seconds, now), clock
             ),
         },
         before=(cache.synced,),
-        on_epoch=(nodes.wake_all,),
+        on_epoch=(lambda: renew(view, store, nodes.wake_all, now),),
         checks={"cache": lambda: cache.ready},
     )
 

@@ -91,9 +91,9 @@ class Handlers:
         return await self._nodes.desired(question)
 
     @report(PodsReported, workers=4)
-    async def on_pods_reported(self, message: PodsReported, ctx: MessageContext) -> None:  # noqa: ARG002 - shape
-        """What one node runs; its Pods' owners act on it."""
-        await self._pods.report(message)
+    async def on_pods_reported(self, message: PodsReported, ctx: MessageContext) -> None:
+        """What one node runs; its Pods' owners act on it, once more when a copy died between the two."""
+        await self._pods.report(message, again=ctx.attempt > 1)
 
     # Own objects
 

@@ -6,6 +6,7 @@ Must not hold state that a restart would lose. Read next: handlers.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from itertools import count
@@ -15,7 +16,7 @@ from prometheus_client import Gauge
 from services.deployer.domain import observed
 from services.deployer.store.view import View
 from shared.resources.core import Pod
-from shared.store.leases import Lease
+from shared.store.client import Store
 
 RESYNC_LEASE = "resync"
 PODS = "gpubus_pods"
@@ -23,14 +24,27 @@ PODS = "gpubus_pods"
 pods_gauge = Gauge(PODS, "Pods, by what is known of them.", ["state"])
 
 _LOST_SECONDS = 1.0
+_RELOAD_SECONDS = 0.02
+"""How often it is looked whether the view is of the store's epoch; only while it is not."""
 _MEASURE_EVERY = 15
 
 
-async def keep_in_step(lease: Lease, resync: Callable[[], Awaitable[None]], seconds: float) -> None:  # noqa: ARG001 - run_leased's shape
-    """Resync again and again; facts only make it faster."""
+async def keep_in_step(resync: Callable[[], Awaitable[None]], seconds: float, now: asyncio.Event) -> None:
+    """Resync again and again, and whenever `now` is set; facts only make it faster."""
     while True:
+        now.clear()
         await resync()
-        await asyncio.sleep(seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads copies
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads copies
+                await now.wait()
+
+
+async def renew(view: View, store: Store, wake_all: Callable[[], Awaitable[None]], now: asyncio.Event) -> None:
+    """A new epoch: once this copy has read what the store still has, agents say again what runs, and all is compared."""
+    while view.cache.epoch != store.epoch:
+        await asyncio.sleep(_RELOAD_SECONDS)
+    await wake_all()
+    now.set()
 
 
 async def watch_losses(view: View, give_up: Callable[[str], Awaitable[None]]) -> None:

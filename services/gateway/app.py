@@ -11,14 +11,14 @@ from functools import partial
 from prometheus_client import generate_latest
 
 from services.gateway.domain.rules import PROTECTED, RULES
-from services.gateway.drivers.listener import Listener
+from services.gateway.drivers.listener import Door, Listener
 from services.gateway.drivers.tls import Tls, server_names
 from services.gateway.handlers import Handlers
 from services.gateway.loops import registry as worker_registry
 from services.gateway.loops import start_feed
 from services.gateway.routes.api import Api
 from services.gateway.routes.asgi import ResourceApi
-from services.gateway.settings import GatewaySettings
+from services.gateway.settings import GatewaySettings, feed_path
 from services.gateway.store.namespaces import Namespaces
 from services.gateway.store.objects import Objects
 from services.gateway.store.principals import Principals, server_key
@@ -40,40 +40,22 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
     cache = DocumentCache(store, STORED_KINDS)
     watch = WatchCache(store, cache, clock)
     principals = Principals(cache, server_key(settings.key_secret), settings.admin_token, clock)
-    writer = ObjectWriter(store, RULES, clock)
-    objects = Objects(store, watch, bus, clock)
+    writer, objects = ObjectWriter(store, RULES, clock), Objects(store, watch, bus, clock)
     namespaces = Namespaces(store, cache, writer, clock)
     router = Router(SERVICE)
     router.include(Handlers(store, writer, objects, principals, namespaces))
-    checks: dict[str, Callable[[], bool]] = {
-        "cache": lambda: cache.ready,
-        "namespaces": lambda: cache.ready and all(cache.get("Namespace", "", name) for name in PROTECTED),
-    }
-
-    def ready() -> dict[str, bool]:
-        return {**{name: check() for name, check in checks.items()}, "bus": bus.connected, "store": store.reachable}
-
-    async def metrics() -> bytes:
-        return exposition() + generate_latest(worker_registry)
-
+    checks = _checks(cache)
     api = Api(
         watch=watch,
         objects=objects,
         bus=bus,
         principals=principals,
         clock=clock,
-        ready=ready,
-        metrics=metrics,
+        ready=lambda: {**{n: ok() for n, ok in checks.items()}, "bus": bus.connected, "store": store.reachable},
+        metrics=_metrics,
         watch_seconds=settings.watch_seconds,
     )
-    listener = Listener(ResourceApi(api))
-    tls = Tls(settings.data_dir / "tls", server_names(settings.host, settings.tls_names), clock)
-    door = await listener.open_unix(settings.socket)
-
-    async def open_tls() -> None:
-        port = await listener.open_tls(settings.host, settings.tls_port, await tls.context())
-        runtime.log.info("tls_listening", host=settings.host, port=port)
-
+    doors = await Doors.open(runtime, api)
     await bus.on_every_fact(watch.events.take)
     return Plan(
         name=SERVICE,
@@ -83,11 +65,45 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
         loops={
             "cache": cache.run,
             "namespaces": partial(run_leased, store, "namespaces", namespaces.keep, clock),
-            "certificate": tls.keep_fresh,
-            "door": door.keep,
-            **start_feed(runtime, cache, store),
+            **doors.loops,
+            **start_feed(runtime, cache, store, Door(feed_path(settings.data_dir))),
         },
-        before=[open_tls, cache.synced],
-        on_stop=[listener.close],
+        before=[doors.open_tls, cache.synced],
+        on_stop=[doors.listener.close],
         checks=checks,
     )
+
+
+class Doors:
+    """Where the resource API is served: the unix socket of the workers, and TLS."""
+
+    def __init__(self, runtime: Runtime[GatewaySettings], listener: Listener, door: Door) -> None:
+        settings = runtime.settings
+        self.listener = listener
+        self._runtime = runtime
+        self._tls = Tls(settings.data_dir / "tls", server_names(settings.host, settings.tls_names), runtime.clock)
+        self.loops = {"certificate": self._tls.keep_fresh, "door": door.keep}
+
+    @classmethod
+    async def open(cls, runtime: Runtime[GatewaySettings], api: Api) -> Doors:
+        """The unix socket, open; TLS opens later."""
+        listener = Listener(ResourceApi(api))
+        return cls(runtime, listener, await listener.open_unix(runtime.settings.socket))
+
+    async def open_tls(self) -> None:
+        """Listen with TLS; the certificate is made first when there is none."""
+        host, port = self._runtime.settings.host, self._runtime.settings.tls_port
+        port = await self.listener.open_tls(host, port, await self._tls.context())
+        self._runtime.log.info("tls_listening", host=host, port=port)
+
+
+def _checks(cache: DocumentCache) -> dict[str, Callable[[], bool]]:
+    return {
+        "cache": lambda: cache.ready,
+        "namespaces": lambda: cache.ready and all(cache.get("Namespace", "", name) for name in PROTECTED),
+    }
+
+
+async def _metrics() -> bytes:
+    """This process's own, and what the workers of this host told it."""
+    return exposition() + generate_latest(worker_registry)

@@ -10,14 +10,14 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from services.gateway.domain import tables
 from services.gateway.projections import endpoints
 from services.gateway.projections.line import frame, read_frame
-from services.gateway.settings import GatewaySettings, feed_path
+from services.gateway.settings import GatewaySettings
 from shared.errors import GpubusError
 from shared.events.usage import RequestMetered, UsageRow
 from shared.service import Runtime
@@ -31,6 +31,8 @@ log = get_logger(__name__)
 Loop = Callable[[], Awaitable[None]]
 
 SNAPSHOT_SECONDS = 1.0
+PULSE_SECONDS = 1.0
+_LONGEST_BACKLOG = 1 << 20
 _TOGETHER_SECONDS = 0.002
 """Changes this close together are one table."""
 USAGE_HANDLER = "usage"
@@ -47,24 +49,64 @@ seconds = Gauge(
 )
 
 
-def start_feed(runtime: Runtime[GatewaySettings], cache: DocumentCache, store: Store) -> dict[str, Loop]:
-    """The loops, by name."""
-    feeder = Feeder(runtime.settings, cache, store)
-    return {"feed": feeder.serve, "tables": feeder.keep_fresh, "snapshot": feeder.keep_snapshot}
+class Door(Protocol):
+    """A name in the file system that one of several copies is found under."""
+
+    own: Path
+
+    async def keep(self) -> None:
+        """Take the name whenever nobody answers behind it; for ever."""
+
+    def leave(self) -> None:
+        """Give it up."""
+
+
+def start_feed(runtime: Runtime[GatewaySettings], cache: DocumentCache, store: Store, door: Door) -> dict[str, Loop]:
+    """The loops, by name; `door` is that of `feed_path`."""
+    feeder = Feeder(runtime.settings, cache, store, door)
+    return {
+        "feed": feeder.serve,
+        "tables": feeder.keep_fresh,
+        "pulse": feeder.keep_telling,
+        "snapshot": feeder.keep_snapshot,
+    }
+
+
+class _Worker:
+    """The line to one worker: one that does not read is not written to for ever."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._told = b""
+
+    def tell(self, raw: bytes, *, fresh: bool) -> None:
+        """The tables, when it has others; and whether they are what the store has."""
+        if self._writer.transport.get_write_buffer_size() > _LONGEST_BACKLOG:
+            return  # it is told when it reads again
+        if raw != self._told:
+            self._told = raw
+            self._writer.write(frame("tables", raw))
+        if fresh:
+            self._writer.write(frame("fresh"))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
 
 
 class Feeder:
     """Serves the workers of this host."""
 
-    def __init__(self, settings: GatewaySettings, cache: DocumentCache, store: Store) -> None:
+    def __init__(self, settings: GatewaySettings, cache: DocumentCache, store: Store, door: Door) -> None:
         self._settings = settings
         self._cache = cache
         self._store = store
+        self._door = door
         self._raw = b""
         self._kept = b""
         self._changed = asyncio.Event()
         self._built = asyncio.Event()
-        self._workers: set[asyncio.StreamWriter] = set()
+        self._workers: set[_Worker] = set()
         cache.listen(self._note)
 
     def _note(self, change: Change) -> None:
@@ -80,10 +122,19 @@ class Feeder:
             if raw != self._raw:
                 self._raw = raw
                 self._built.set()
-                for worker in list(self._workers):
-                    worker.write(frame("tables", raw))
+                self._tell()
             await self._changed.wait()
             await asyncio.sleep(_TOGETHER_SECONDS)
+
+    async def keep_telling(self) -> None:
+        """Tell the workers that their tables are what the store has, while it answers; for ever."""
+        while True:
+            self._tell()
+            await asyncio.sleep(PULSE_SECONDS)
+
+    def _tell(self) -> None:
+        for worker in self._workers:
+            worker.tell(self._raw, fresh=self._store.reachable)
 
     async def keep_snapshot(self) -> None:
         """Keep the tables on disk for workers that start while this process is away; for ever."""
@@ -97,25 +148,23 @@ class Feeder:
 
     async def serve(self) -> None:
         """Listen for workers; for ever."""
-        path = feed_path(self._settings.data_dir)
         await self._built.wait()
-        own = path.with_name(f"feed-{os.getpid()}.sock")
-        own.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._talk, str(own), limit=1 << 20)
-        own.chmod(0o600)
+        self._door.own.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._talk, str(self._door.own), limit=1 << 20)
+        self._door.own.chmod(0o600)
         try:
-            # The newest gateway process of a host feeds its workers; one that went leaves the name to the next.
-            own.replace(path)
             async with server:
-                await server.serve_forever()
+                await self._door.keep()
         finally:
+            self._door.leave()
             for worker in list(self._workers):
                 worker.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._workers.add(writer)
+        worker = _Worker(writer)
+        self._workers.add(worker)
         try:
-            writer.write(frame("tables", self._raw))
+            worker.tell(self._raw, fresh=self._store.reachable)
             while True:
                 kind, *rest = await read_frame(reader)
                 if kind == "usage" and await self._store_usage(*rest):
@@ -126,11 +175,16 @@ class Feeder:
         except OSError:
             return  # the worker went
         finally:
-            self._workers.discard(writer)
-            writer.close()
+            self._workers.discard(worker)
+            worker.close()
 
     async def _store_usage(self, boot: str, number: int, rows: list[Any]) -> bool:
-        fact = RequestMetered(name=boot, batch=number, rows=[_row(*row) for row in rows])
+        try:
+            fact = RequestMetered(name=boot, batch=number, rows=[_row(*row) for row in rows])
+        except (ValueError, TypeError) as error:
+            # Sent for ever it would hold up every batch behind it.
+            log.warning("usage_not_understood", boot=boot, batch=number, rows=len(rows), reason=str(error))
+            return True
         try:
             await self._store.commit(Commit(facts=(fact,), mark=InboxMark(USAGE_HANDLER, f"{boot}-{number}")))
         except GpubusError as error:

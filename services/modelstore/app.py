@@ -51,6 +51,7 @@ async def build(runtime: Runtime[ModelstoreSettings]) -> Plan:
         store=artifacts, cache=cache, source_for=_sources(settings, cache), read_token=read_token, clock=clock
     )
     keeper = Keeper(artifacts, cache)
+    progress = keeper.progress
     router = Router(SERVICE)
     router.include(
         Handlers(
@@ -60,6 +61,7 @@ async def build(runtime: Runtime[ModelstoreSettings]) -> Plan:
             bus=bus,
             read_token=read_token,
             hub_endpoint=settings.hub_endpoint,
+            progress=progress,
             clock=clock,
         )
     )
@@ -84,15 +86,19 @@ async def build(runtime: Runtime[ModelstoreSettings]) -> Plan:
 def _sources(settings: ModelstoreSettings, cache: DocumentCache) -> SourceFor:
     folder = HubFolder(hub_root(settings.data_dir))
     timeout = settings.hub_timeout_seconds
+    local = HuggingFaceSource(settings.hub_endpoint, timeout=timeout, told="")
+    remote: dict[str, HuggingFaceSource] = {}  # an administrator changes the endpoint seldom: they stay few
 
     def source_for(repository: str) -> ModelSource:
         if settings.hub_endpoint and folder.holds(repository):
-            return HuggingFaceSource(settings.hub_endpoint, timeout=timeout, told="")
+            return local
         if settings.simulated_hub:
             return SimulatedSource(settings.simulated_model_size)
         chosen = cache.read("Setting", SETTINGS_NAMESPACE, ENDPOINT, Setting)
         endpoint = chosen.spec.value if chosen is not None and chosen.spec.value else SETTINGS[ENDPOINT]
-        return HuggingFaceSource(endpoint, timeout=timeout)
+        if endpoint not in remote:
+            remote[endpoint] = HuggingFaceSource(endpoint, timeout=timeout)
+        return remote[endpoint]
 
     return source_for
 

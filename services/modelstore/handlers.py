@@ -5,28 +5,29 @@ Read next: domain/delivery.py (reports, desired copies), loops.py (resolution).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from services.modelstore.domain import delivery, lifecycle
 from services.modelstore.domain.reasons import ResolveReason
-from services.modelstore.domain.revision import SIMULATED
+from services.modelstore.domain.revision import MAX_MANIFEST_BYTES, SIMULATED
 from services.modelstore.ports import ReadToken
+from services.modelstore.progress import Progress
 from services.modelstore.store import ArtifactStore, decided, release
 from shared.bus.client import BusClient
 from shared.bus.context import MessageContext
 from shared.bus.router import on, query, report, request, telemetry
 from shared.clock import Clock
 from shared.commands.objects import WriteAnswer, WriteObject
-from shared.errors import GpubusError
+from shared.errors import GpubusError, Unavailable
 from shared.events.artifact import ArtifactResolved
 from shared.events.deployment import DeploymentRemoved
 from shared.events.device import NodeRemoved
 from shared.events.objects import GatewayObjectApplied, GatewayObjectRemoved, ModelstoreObjectRemoved
 from shared.events.workload import WorkloadAdmitted
-from shared.manifest import Manifest
+from shared.manifest import Manifest, ManifestFile
 from shared.queries import DesiredModels, DesiredModelsAnswer, ModelProgress, WantedFile, WantedModel
 from shared.reports import ModelsReported
-from shared.resources.artifact import ModelArtifact, NodeModelStore
+from shared.resources.artifact import ModelArtifact, NodeModelStore, Resolved
 from shared.resources.core import Node
 from shared.resources.workload import Workload
 from shared.store.cache import DocumentCache
@@ -52,6 +53,7 @@ class Handlers:
         bus: BusClient,
         read_token: ReadToken,
         hub_endpoint: str,
+        progress: Progress,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -62,8 +64,7 @@ class Handlers:
         self._hub_endpoint = hub_endpoint
         self._clock = clock
         self._manifests: dict[str, Manifest] = {}
-        self.progress: dict[tuple[str, str], ModelProgress] = {}
-        """The latest sample of each running delivery, by (node, digest)."""
+        self._progress = progress
 
     @request(WriteObject)
     async def write_object(self, write: WriteObject, ctx: MessageContext) -> WriteAnswer:  # noqa: ARG002 - shape
@@ -108,10 +109,11 @@ class Handlers:
                 await decided(_asking(self._store, artifact, changed, self._clock))
 
     @on(GatewayObjectRemoved)
-    async def on_namespace_removed(self, fact: GatewayObjectRemoved, ctx: MessageContext) -> None:  # noqa: ARG002
-        """Its artifacts go with it."""
-        if fact.kind != "Namespace":
+    async def on_namespace_removed(self, fact: GatewayObjectRemoved, ctx: MessageContext) -> None:
+        """Its artifacts go with it, unless it was made anew meanwhile."""
+        if fact.kind != "Namespace" or not await self._store.namespace_leaves(fact.name):
             return
+        await self._cache.reached(ctx.resource_version, REACH_SECONDS)
         for document in self._cache.list("ModelArtifact", fact.name):
             await self._writer.write(
                 WriteObject(verb="delete", kind="ModelArtifact", namespace=fact.name, name=document.name)
@@ -119,21 +121,24 @@ class Handlers:
 
     @on(NodeRemoved)
     async def on_node_removed(self, fact: NodeRemoved, ctx: MessageContext) -> None:  # noqa: ARG002 - shape
-        """Its copies are gone with it."""
-        await decided(lambda: self._store.remove_node(fact.name))
+        """Its copies are gone with it, unless it joined anew meanwhile."""
+        if not await self._store.node_known(fact.name):
+            self._progress.forget(fact.name)
+            await decided(lambda: self._store.remove_node(fact.name))
 
     @report(ModelsReported)
     async def on_models_reported(self, fact: ModelsReported, ctx: MessageContext) -> None:  # noqa: ARG002 - shape
         """Make the node's store what its agent sees."""
+        if not await self._cache.reached(await self._store.revision(), REACH_SECONDS):
+            # An artifact that is not seen yet would never get its fact.
+            raise Unavailable("the documents that this report is about are not here yet")
         await decided(lambda: self._observe(fact))
-        for state in fact.models:
-            if state.state != "Downloading":
-                self.progress.pop((fact.node, state.digest), None)
+        self._progress.forget(fact.node, {state.digest for state in fact.models if state.state == "Downloading"})
 
     @telemetry(ModelProgress)
     async def on_model_progress(self, sample: ModelProgress, ctx: MessageContext) -> None:  # noqa: ARG002 - shape
         """Remember how far it is; nothing is written."""
-        self.progress[sample.source, sample.digest] = sample
+        self._progress.tell(sample.source, sample.digest, sample.downloaded_bytes, sample.size_bytes)
 
     @query(DesiredModels)
     async def desired_models(self, question: DesiredModels, ctx: MessageContext) -> DesiredModelsAnswer:  # noqa: ARG002
@@ -146,7 +151,7 @@ class Handlers:
             return DesiredModelsAnswer(**told, refused=f"node {question.node} is another machine")
         artifacts = {(a.namespace, a.name): a for a in self._cache.read_all("ModelArtifact", ModelArtifact)}
         wanted = delivery.wanted_on(question.node, self._workloads(), artifacts)
-        models = [model for artifact in wanted.values() if (model := await self._model(artifact)) is not None]
+        models = await self._models(wanted.values(), frozenset(question.known))
         stored = self._cache.read("NodeModelStore", "", question.node, NodeModelStore)
         seen = stored.status.observed_sequence if stored is not None else 0
         return DesiredModelsAnswer(**told, models=models, observed_sequence=seen)
@@ -162,10 +167,25 @@ class Handlers:
         if observed.store is not None:
             await self._store.write_node(document, observed.store, observed.facts)
 
-    async def _model(self, artifact: ModelArtifact) -> WantedModel | None:
-        told, source = artifact.status.resolved, lifecycle.hub_source(artifact)
-        manifest = await self._manifest(told.manifest_digest) if told is not None else None
-        if told is None or source is None or manifest is None:
+    async def _models(self, wanted: Iterable[ModelArtifact], known: frozenset[str]) -> list[WantedModel]:
+        """With the files that the agent does not know yet, as many as one answer holds; it asks for the others next."""
+        models, room = [], MAX_MANIFEST_BYTES
+        for artifact in wanted:
+            told = artifact.status.resolved
+            manifest = await self._manifest(told.manifest_digest) if told is not None else None
+            if told is None or manifest is None:
+                continue
+            tell = manifest.digest not in known and len(manifest.text) <= room
+            room -= len(manifest.text) if tell else 0
+            model = await self._model(artifact, told, manifest.files if tell else ())
+            models += [model] if model is not None else []
+        return models
+
+    async def _model(
+        self, artifact: ModelArtifact, told: Resolved, files: Sequence[ManifestFile]
+    ) -> WantedModel | None:
+        source = lifecycle.hub_source(artifact)
+        if source is None:
             return None
         token = ""
         if source.secret_ref is not None and told.endpoint not in {"", SIMULATED}:
@@ -181,7 +201,7 @@ class Handlers:
             revision=told.revision,
             token=token,
             simulated=told.endpoint == SIMULATED,
-            files=[WantedFile(path=f.path, size=f.size, algorithm=f.algorithm, hash=f.hash) for f in manifest.files],
+            files=[WantedFile(path=f.path, size=f.size, algorithm=f.algorithm, hash=f.hash) for f in files],
         )
 
     async def _manifest(self, digest: str) -> Manifest | None:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.modelstore.domain import delivery, lifecycle
 from services.modelstore.domain.reasons import ResolveReason, resolve_pause
 from services.modelstore.domain.revision import Failure, Resolution, resolve
 from services.modelstore.ports import ModelSource, ReadToken, SourceError
+from services.modelstore.progress import Progress
 from services.modelstore.store import ArtifactStore, decided, release
 from shared.clock import Clock
 from shared.errors import GpubusError, NotFound, Transient
 from shared.resources.artifact import HuggingFaceSource as Source
-from shared.resources.artifact import ModelArtifact, NodeModelStore
+from shared.resources.artifact import ModelArtifact, NodeModel, NodeModelStore
 from shared.store.cache import Change, DocumentCache
 from shared.store.leases import Lease
 from shared.telemetry.logging import get_logger
@@ -31,9 +32,13 @@ RESOLVER_LEASE, KEEPER_LEASE = "resolver", "keeper"
 _RESYNC_SECONDS = 30.0
 _COUNT_SECONDS = 0.1
 _LATER_SECONDS = 1.0
+_SEEN_SECONDS = 5.0
+"""After an answer was stored: until then the cache shows it, and the source is not asked for nothing."""
 
 SourceFor = Callable[[str], ModelSource]
 """Repository to the source that answers for it."""
+Copies = Mapping[str, Sequence[tuple[str, NodeModel]]]
+"""Digest to the copies of it, each with its node."""
 
 
 @dataclass(slots=True)
@@ -97,8 +102,9 @@ class Resolver:
         except GpubusError as error:
             log.warning("resolve_not_stored", namespace=artifact.namespace, name=artifact.name, reason=str(error))
             outcome = Failure(ResolveReason.SOURCE_UNAVAILABLE, str(error))
+        known = self._tries.setdefault(artifact.uid, _Try())
+        known.due = self._clock.monotonic() + _SEEN_SECONDS
         if isinstance(outcome, Failure):
-            known = self._tries.setdefault(artifact.uid, _Try())
             known.failures = known.failures + 1 if known.reason == outcome.reason else 1
             known.reason = outcome.reason
             known.due = self._clock.monotonic() + resolve_pause(outcome.reason, known.failures)
@@ -143,7 +149,10 @@ class Resolver:
             if not lifecycle.needs_resolution(current):
                 return
             await self._store.keep_manifest(outcome.manifest)
-            decision = lifecycle.resolved(current, outcome, now)
+            await self._cache.reached(await self._store.revision(), _LATER_SECONDS)
+            held = self._cache.read_all("NodeModelStore", NodeModelStore)
+            ready = delivery.ready_already(current, outcome.manifest.digest, held)
+            decision = lifecycle.resolved(current, outcome, now, ready)
         elif outcome is None:
             decision = lifecycle.not_served(current, now)
         else:
@@ -166,6 +175,7 @@ class Keeper:
         self._store = store
         self._cache = cache
         self._look = asyncio.Event()
+        self.progress = Progress(self._look.set)
         cache.listen(self._changed)
 
     def _changed(self, change: Change) -> None:
@@ -176,28 +186,28 @@ class Keeper:
         """For ever, while the lease is held."""
         while True:
             self._look.clear()
+            copies = delivery.by_digest(self._cache.read_all("NodeModelStore", NodeModelStore))
             for artifact in list(self._cache.read_all("ModelArtifact", ModelArtifact)):
-                await self._tend(artifact, lease)
+                await self._tend(artifact, copies, lease)
             await asyncio.sleep(_COUNT_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RESYNC_SECONDS):
                     await self._look.wait()
 
-    async def _tend(self, artifact: ModelArtifact, lease: Lease) -> None:
+    async def _tend(self, artifact: ModelArtifact, copies: Copies, lease: Lease) -> None:
         try:
             if artifact.deleting:
                 await decided(lambda: release(self._store, self._cache, artifact.namespace, artifact.name))
             elif artifact.status.resolved is not None:
-                await decided(lambda: self._count(artifact, lease))
+                await decided(lambda: self._count(artifact, copies, lease))
         except Transient as error:
             log.info("artifact_not_tended", namespace=artifact.namespace, name=artifact.name, reason=str(error))
             await asyncio.sleep(_LATER_SECONDS)
             self._look.set()
 
-    async def _count(self, artifact: ModelArtifact, lease: Lease) -> None:
+    async def _count(self, artifact: ModelArtifact, copies: Copies, lease: Lease) -> None:
         told = artifact.status.resolved
-        stores = self._cache.read_all("NodeModelStore", NodeModelStore)
-        nodes = delivery.counts(told.manifest_digest if told else "", stores)
+        nodes = delivery.counts(copies.get(told.manifest_digest, ()) if told else (), self.progress.of)
         if artifact.status.nodes == nodes:
             return
         found = await self._store.artifact(artifact.namespace, artifact.name)

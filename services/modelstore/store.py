@@ -38,6 +38,19 @@ class ArtifactStore:
         """The store's epoch."""
         return self._store.epoch
 
+    async def revision(self) -> int:
+        """The last revision given out: a cache that reached it shows what was committed before now."""
+        return await self._store.revision()
+
+    async def namespace_leaves(self, name: str) -> bool:
+        """Whether a namespace is gone or asked to go."""
+        document = await self._store.get("Namespace", "", name)
+        return document is None or document.deleting
+
+    async def node_known(self, name: str) -> bool:
+        """Whether there is a Node of this name now."""
+        return await self._store.get("Node", "", name) is not None
+
     async def artifact(self, namespace: str, name: str) -> tuple[Document, ModelArtifact] | None:
         """One artifact with its document."""
         document = await self._store.get("ModelArtifact", namespace, name)

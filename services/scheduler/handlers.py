@@ -240,7 +240,7 @@ class Handlers:
         around = Surroundings(leaving, lambda node: cache.get("Node", "", node) is not None)
         try:
             await self._workloads.clean_up(document, around)
-        except (Raced, NotFound):
+        except Raced:
             log.debug("clean_up_raced", namespace=key[0], workload=key[1])
 
 

@@ -22,6 +22,7 @@ from shared.bus.dead_letter import DeadLetter, bury
 from shared.bus.settle import Answer, Judgement, Undecodable, Verdict, guarded, judge, outcome_of
 from shared.clock import Clock
 from shared.errors import GpubusError
+from shared.faults import point
 from shared.telemetry.logging import get_logger
 from shared.telemetry.tracing import Cause
 
@@ -96,6 +97,7 @@ class Delivery:
             await guarded("nak_lost", self.raw.nak(delay=_NOT_STORED))
             return
         await self._respond(judgement)
+        point("bus.before-ack")
         settled = self.raw.ack() if judgement.verdict is Verdict.ACK else self.raw.term()
         await guarded("ack_lost", settled)  # then it comes again, and the inbox or the state absorbs it
 

@@ -6,6 +6,7 @@ Must not hold any kind's business. Read next: shared/resources/kinds.py.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -174,6 +175,7 @@ def _cut(body: Any, loc: Sequence[int | str]) -> None:
     body.pop(loc[-1], None)
 
 
+_SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value|Data) should\b")
 _SHAPE_ERRORS = ("extra_forbidden", "json_", "int_from_float", "finite_number", "date_from", "datetime_")
 
 
@@ -194,7 +196,7 @@ def from_validation(error: ValidationError, prefix: str = "") -> GpubusError:
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         message = item["msg"].removeprefix("Value error, ")
         shape = shape or _is_shape(item["type"], message)
-        message = message.replace("malformed: ", "")
+        message = _SHOULD.sub("must", message.replace("malformed: ", "")).replace("Field required", "is required")
         if item["type"] == "extra_forbidden":
             message = "unknown field; remove it or check its spelling"
         reason = "FieldValueRequired" if item["type"] == "missing" else "FieldValueInvalid"

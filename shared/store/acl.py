@@ -30,10 +30,15 @@ _COMMANDS = (
 """What shared/store sends, and nothing that could change the server."""
 
 
+_DEFAULT = "user default off resetpass ~* &* +@all"
+"""Nobody can be the default user (off, no password), but Redis itself loads its append-only file as that one: without
+these rights it leaves out every transaction in the file, which is all that was ever committed, and starts empty."""
+
+
 def acl_file(passwords: Mapping[str, str], admin_password: str) -> str:
-    """The content of Redis' aclfile: one user per service, the admin, and no default user. Holds only digests."""
+    """The content of Redis' aclfile: one user per service, the admin, and a default user nobody can be. Only digests."""
     users = [user_line(service, passwords[service]) for service in SERVICES if service in passwords]
-    return "\n".join(("user default off nopass resetkeys resetchannels -@all", _admin_line(admin_password), *users, ""))
+    return "\n".join((_DEFAULT, _admin_line(admin_password), *users, ""))
 
 
 def user_line(service: str, password: str) -> str:

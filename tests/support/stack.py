@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,28 @@ class Stack:
         return self
 
     def down(self) -> None:
+        before = self.pids()
         self.gpubus("down", "--data-dir", str(self.dir), check=False)
-        assert not [n for n, p in self.pids().items() if alive(p)], "down left processes running"
+        left = [name for name, pid in {**before, **self.pids()}.items() if alive(pid)]
+        assert not left, f"down left processes running: {left}"
+        assert not self.leftovers(), "down left processes that belong to the data dir"
+
+    def leftovers(self) -> dict[int, str]:
+        """Every live process whose command line or GPUBUS_DATA_DIR names this data dir, this test aside."""
+        found = {}
+        root = str(self.dir).encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            ours = b"GPUBUS_DATA_DIR=" + root in variables or any(
+                word == root or word.startswith(root + b"/") for word in words
+            )
+            if ours and int(entry.name) != os.getpid() and alive(int(entry.name)):
+                found[int(entry.name)] = b" ".join(words).decode(errors="replace").strip()
+        return found
 
     def tails(self) -> str:
         out = []
@@ -93,10 +114,16 @@ class Stack:
         return done
 
     def request(
-        self, method: str, path: str, body: Any = None, token: str | None = None, content: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        token: str | None = None,
+        content: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         env = self.exports()
-        request = urllib.request.Request(env["GPUBUS_URL"] + path, method=method)
+        request = urllib.request.Request(env["GPUBUS_URL"] + path, method=method, headers=dict(headers or {}))
         request.add_header("Authorization", f"Bearer {token or env['GPUBUS_TOKEN']}")
         data = None
         if body is not None:

@@ -115,8 +115,8 @@ class PodKeeper:
     async def look(self) -> None:
         """Observe without starting or stopping, so that the first report tells what runs and what is ready."""
         self._seen = await self._runtime.observe(self.uid)
-        if self._seen.run:
-            self.history = replace(self.history, starts=self._seen.run)
+        begun = max(self._seen.run, self.history.taken)  # one that was only meant to be begun counts as nothing
+        self.history = replace(self.history, starts=begun)
         if self._seen.running:
             await self._probe(self._clock.monotonic())
 
@@ -167,9 +167,10 @@ class PodKeeper:
             return "Pending", CRASH_LOOP, lifecycle.sentence(last, failures)
         return "Pending", WAITING, self._trouble or self.order.hold
 
-    def as_record(self) -> dict[str, Any]:
-        """What a later agent adopts."""
-        history, last = self.history, self.history.last
+    def as_record(self, history: History | None = None) -> dict[str, Any]:
+        """What a later agent adopts; `history` when it is not yet this keeper's."""
+        history = history or self.history
+        last = history.last
         return {
             "wanted": self.recipe.wanted.model_dump(mode="json", by_alias=True) if self.recipe else None,
             "history": {
@@ -240,14 +241,10 @@ class PodKeeper:
         run = self.history.starts + 1
         try:
             place = await self._runtime.place(self.uid, recipe.fixed_port)
-            history, self.history = self.history, lifecycle.started(self.history)
-            launch = recipe.launch(self._node, place, run, self.as_record())
+            history = lifecycle.started(self.history)
+            launch = recipe.launch(self._node, place, run, self.as_record(history))
             point("deployer-agent.before-start")
-            try:
-                await self._runtime.start(launch)
-            except GpubusError:
-                self.history = history
-                raise
+            await self._runtime.start(launch)
         except FailedPrecondition:
             return STOP_AGAIN_SECONDS
         except GpubusError as error:
@@ -255,9 +252,10 @@ class PodKeeper:
             log.warning("pod_not_started", pod=recipe.wanted.name, code=error.code.value, reason=str(error))
             return SLOWEST_START_PROBE_SECONDS
         point("deployer-agent.after-start")
-        self._trouble = ""
+        self.history, self._trouble = history, ""
+        self._observed(await self._runtime.observe(self.uid))  # a start is never shown with the end of the one before
         log.info("pod_started", pod=recipe.wanted.name, namespace=recipe.wanted.namespace, run=run, port=place.port)
-        return FIRST_PROBE_SECONDS
+        return FIRST_PROBE_SECONDS if self._seen.running else await self._take_end(self._clock.monotonic())
 
     async def _take_end(self, now: float) -> float:
         end = self._seen.ended or Ended()
@@ -272,7 +270,8 @@ class PodKeeper:
         """Ask the engine if that is due; seconds until the next question."""
         health, probe = self._health, self.recipe.probe if self.recipe else None
         if health.hung:
-            await self._runtime.stop(self.uid, self._grace)
+            grace = self.recipe.pod.spec.termination_grace_period_seconds if self.recipe else self._grace
+            await self._runtime.stop(self.uid, float(grace))
             return STOP_AGAIN_SECONDS
         if self._seen.ready is not None:
             self._judged(good=self._seen.ready, why="", now=now)

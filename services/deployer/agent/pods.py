@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -36,6 +36,19 @@ _TOGETHER_SECONDS = 0.005
 """Changes this close together are one report."""
 GRACE_AT_DOWN_SECONDS = 10.0
 """The longest that the end of the whole stack waits for one Pod."""
+
+
+@dataclass(slots=True)
+class _Talk:
+    """What the controller said last, and what it was told last."""
+
+    epoch: str = ""
+    revision: int = 0
+    least: int = 0
+    """An answer that is not this new is worth nothing: the agent was woken for a newer one."""
+    refused: str = ""
+    reported: list[PodState] | None = None
+    """None: whatever is there must be reported."""
 
 
 class PodAgent:
@@ -77,11 +90,8 @@ class PodAgent:
         self._machine_id = machine_id
         self._data_dir = data_dir
         self._spread = spread
-        path = data_dir / "run" / f"deployer-agent-{node}.sequence" if data_dir is not None else None
-        self._sequence = Sequence(path, int(clock.now().timestamp()))
-        self._epoch, self._revision, self._least = "", 0, 0
-        self._refused = ""
-        self._reported: list[PodState] | None = None
+        self._sequence = _sequence(node, clock, data_dir)
+        self._talk = _Talk()
         self._ask_now, self._report_now = asyncio.Event(), asyncio.Event()
         self._listening = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -92,7 +102,7 @@ class PodAgent:
     @property
     def answered(self) -> bool:
         """Whether the controller has told this agent what its node should run."""
-        return self._revision > 0 and not self._refused
+        return self._talk.revision > 0 and not self._talk.refused
 
     def listen(self) -> None:
         """Be woken by the controller and by reconnects, and answer for logs."""
@@ -150,12 +160,12 @@ class PodAgent:
     async def ask(self) -> bool:
         """Ask once and act on the answer; whether there was one."""
         question = DesiredPods(
-            node=self.node, incarnation=self.incarnation, machine_id=self._machine_id, min_revision=self._least
+            node=self.node, incarnation=self.incarnation, machine_id=self._machine_id, min_revision=self._talk.least
         )
         try:
             answer: DesiredPodsAnswer = await self._bus.ask(question, timeout=ANSWER_SECONDS)
         except Transient:
-            self._least = 0  # nobody there now, or nobody that new: everything goes on as it is
+            self._talk.least = 0  # nobody there now, or nobody that new: everything goes on as it is
             return False
         except GpubusError as error:
             log.warning("desired_not_answered", node=self.node, code=error.code.value, reason=str(error))
@@ -164,14 +174,14 @@ class PodAgent:
 
     def take(self, answer: DesiredPodsAnswer) -> bool:
         """Act on an answer; False for one that says nothing about this agent, or is older than what is held."""
-        if answer.refused != self._refused:
+        if answer.refused != self._talk.refused:
             log.warning("desired_refused", node=self.node, reason=answer.refused)
-        self._refused = answer.refused
-        if answer.refused or answer.revision < max(self._revision, self._least):
+        self._talk.refused = answer.refused
+        if answer.refused or answer.revision < max(self._talk.revision, self._talk.least):
             return False
-        if answer.epoch != self._epoch:
-            self._epoch, self._reported = answer.epoch, None
-        self._revision = answer.revision
+        if answer.epoch != self._talk.epoch:
+            self._talk.epoch, self._talk.reported = answer.epoch, None
+        self._talk.revision = answer.revision
         for wanted in answer.pods:
             self._want(wanted)
         stopping = {stop.uid: float(stop.grace_seconds) for stop in answer.stopping}
@@ -203,9 +213,9 @@ class PodAgent:
     async def report(self) -> bool:
         """Report everything if it is not what was reported last; False when the bus did not take it."""
         states = [state for _, keeper in sorted(self.keepers.items()) if (state := keeper.state()) is not None]
-        if states == self._reported:
+        if states == self._talk.reported:
             return True
-        epoch = self._epoch
+        epoch = self._talk.epoch
         message = PodsReported(
             node=self.node, incarnation=self.incarnation, sequence=self._sequence.next(), epoch=epoch, pods=states
         )
@@ -215,8 +225,8 @@ class PodAgent:
         except GpubusError as error:
             log.warning("report_not_stored", node=self.node, code=error.code.value)
             return False
-        if epoch == self._epoch:
-            self._reported = states
+        if epoch == self._talk.epoch:
+            self._talk.reported = states
         return True
 
     async def _forget(self) -> None:
@@ -283,16 +293,16 @@ class PodAgent:
             keeper.poke()
 
     async def _woken(self, revision: int) -> None:
-        self._least = max(self._least, revision)
+        self._talk.least = max(self._talk.least, revision)
         self._ask_now.set()
 
     async def _reconnected(self) -> None:
-        self._reported = None
+        self._talk.reported = None
         await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - spreads a common reconnect
         self._ask_now.set()
         self._report_now.set()
 
 
-def running(keepers: Iterable[PodKeeper]) -> int:
-    """How many Pods run, for metrics."""
-    return sum(1 for keeper in keepers if (state := keeper.state()) is not None and state.phase == "Running")
+def _sequence(node: str, clock: Clock, data_dir: Path | None) -> Sequence:
+    path = data_dir / "run" / f"deployer-agent-{node}.sequence" if data_dir is not None else None
+    return Sequence(path, int(clock.now().timestamp()))

@@ -20,7 +20,7 @@ from shared.resources.core import ContainerState, ContainerStatus, Endpoint, Pod
 from shared.resources.deployment import ANNOTATION_MODEL, ANNOTATION_WORKLOAD, LABEL_COMPONENT
 
 SCHEDULED, INITIALIZED, CONTAINERS_READY = "PodScheduled", "Initialized", "ContainersReady"
-NODE_LOST = "NodeLost"
+NODE_LOST, TERMINATING = "NodeLost", "Terminating"
 WAITING_REASON = "ContainerCreating"
 _ENDED = ("Succeeded", "Failed")
 
@@ -49,9 +49,9 @@ def with_node(pod: Pod, *, lost: bool, now: datetime) -> tuple[PodStatus, tuple[
     """The status after its node fell silent or spoke again; None when nothing changed."""
     if not pod.status.container_statuses or is_true(pod.status.conditions, STOPPED):
         return None
-    ready = pod.status.container_statuses[0].ready
+    ready, why = _may_serve(pod, pod.status.container_statuses[0].ready, _why(pod.status))
     conditions = _ready_conditions(
-        pod.status.conditions, ready=ready, why=_why(pod.status), report=Report(sequence=0, node_lost=lost, now=now)
+        pod.status.conditions, ready=ready, why=why, report=Report(sequence=0, node_lost=lost, now=now)
     )
     new = pod.status.model_copy(update={"conditions": conditions})
     return None if new == pod.status else (new, facts(pod, new))
@@ -78,7 +78,9 @@ def facts(pod: Pod, new: PodStatus) -> tuple[Fact, ...]:
 def _facts(pod: Pod, new: PodStatus) -> Iterable[Fact]:
     old, tell = pod.status, _Teller(pod)
     before, after = _container(old), _container(new)
-    if after.state.running and (not before.state.running or before.restart_count != after.restart_count):
+    if after.state.running is not None and (
+        before.state.running is None or before.restart_count != after.restart_count
+    ):
         yield tell.started()
     if _failures(after) > _failures(before):
         yield tell.failed(after)
@@ -159,7 +161,8 @@ def _seen(pod: Pod, state: PodState, report: Report) -> PodStatus:
     container = _container_status(pod, state)
     conditions = scheduled(old.conditions, bound=True, now=report.now)
     conditions = set_condition(conditions, Condition(type=INITIALIZED, status="True"), report.now)
-    conditions = _ready_conditions(conditions, ready=container.ready, why=(state.reason, state.message), report=report)
+    ready, why = _may_serve(pod, container.ready, (state.reason, state.message))
+    conditions = _ready_conditions(conditions, ready=ready, why=why, report=report)
     for kind in state.conditions:
         conditions = set_condition(conditions, Condition(type=kind, status="True", reason=kind), report.now)
     finished = state.phase if state.phase in _ENDED else ""
@@ -182,7 +185,9 @@ def _container_status(pod: Pod, state: PodState) -> ContainerStatus:
     running = state.phase == "Running"
     current = ContainerState()
     if running:
-        current = ContainerState(running={"startedAt": _text(state.started_unix)})
+        # Left out while unknown: kubectl cannot read an empty time.
+        started = _text(state.started_unix)
+        current = ContainerState(running={"startedAt": started} if started else {})
     elif state.phase in _ENDED:
         current, ended = ContainerState(terminated=ended or {"exitCode": 0, "reason": "Completed"}), None
     else:
@@ -211,6 +216,13 @@ def _terminated(state: PodState) -> dict[str, Any] | None:
     if state.message:
         ended["message"] = state.message
     return ended
+
+
+def _may_serve(pod: Pod, ready: bool, why: tuple[str, str]) -> tuple[bool, tuple[str, str]]:
+    """One that must stop never becomes ready; one that is ready stays it until it has stopped."""
+    if ready and pod.deleting and not is_true(pod.status.conditions, READY):
+        return False, (TERMINATING, "it is being stopped")
+    return ready, why
 
 
 def _ready_conditions(

@@ -21,6 +21,7 @@ from shared.errors import FailedPrecondition, InvalidArgument, NotFound, Unavail
 
 LAST_LINES = 10
 _LINE_LIMIT = 400
+_RUNS = "something of this Pod still runs here"
 _TAIL_BYTES = 64 * 1024
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,127}", re.ASCII)
 
@@ -47,7 +48,7 @@ class PodFolder:
         """Take the lock and return its descriptor.
 
         Raises:
-            FailedPrecondition: something holds it.
+            FailedPrecondition: something of the Pod may run.
             Unavailable: the folder cannot be written.
         """
         try:
@@ -59,11 +60,17 @@ class PodFolder:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise FailedPrecondition("something of this Pod still runs here") from error
+            raise FailedPrecondition(_RUNS) from error
+        if self.alive("engine.json"):
+            os.close(descriptor)
+            raise FailedPrecondition(_RUNS)
         return descriptor
 
     def held(self) -> bool:
-        """Whether something holds the lock."""
+        """Whether something of the Pod may run: it holds the lock, or is an engine that closed what it inherited."""
+        return self._locked() or self.alive("engine.json") > 0
+
+    def _locked(self) -> bool:
         try:
             descriptor = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

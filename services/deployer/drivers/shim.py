@@ -45,10 +45,11 @@ def write(name: str, body: dict[str, Any]) -> None:
 
 
 def start_ticks(pid: int | str) -> int:
-    """When a process began, in clock ticks since boot: with the pid its identity. 0 when it is gone."""
+    """When a process began, in clock ticks since boot: with the pid its identity. 0 when it has ended, reaped or not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
-            return int(file.read().rpartition(b") ")[2].split()[19])
+            fields = file.read().rpartition(b") ")[2].split()
+        return 0 if fields[0] in {b"Z", b"X"} else int(fields[19])
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -33,7 +33,7 @@ class Nodes:
 
     async def wake_all(self) -> None:
         """Nudge everybody: agents say again what runs after the store began a new epoch."""
-        await self.wake(self._view.nodes, 0)
+        await self.wake(self._view.nodes, self._view.cache.revision)
 
     async def desired(self, question: DesiredPods) -> DesiredPodsAnswer:
         """The full set of one node, at least as new as the agent was told.

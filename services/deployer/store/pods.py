@@ -43,8 +43,20 @@ class Pods:
         self._clock = clock
         self._turns = Turns()
 
-    async def report(self, report: PodsReported) -> None:
-        """Take what one node's agent sees: one commit, nothing when nothing changed; then act on it."""
+    async def report(self, report: PodsReported, *, again: bool = False) -> None:
+        """Take what one node's agent sees: one commit, nothing when nothing changed; then act on it.
+
+        What was said in an earlier epoch may be about writes that the store has lost: the agent says it again in this one.
+
+        Args:
+            report: The full set of one node.
+            again: It was taken up before, perhaps as far as its commit: all owners act on what is there.
+        """
+        if report.epoch != self._store.epoch:
+            await self._store.recover()  # the agent may have heard of a new epoch before this copy
+        if report.epoch != self._store.epoch:
+            log.info("report_of_another_epoch", node=report.node)
+            return
         states = {state.uid: state for state in report.pods}
         known = {pod.uid for pod in self._view.pods_on(report.node)}
         if any(state.phase != "Stopped" and uid not in known for uid, state in states.items()):
@@ -57,7 +69,7 @@ class Pods:
             return pods.observe(pod, states.get(pod.uid), meta)
 
         changed = await self._change(report.node, change)
-        over = [pod for pod in self._view.pods_on(report.node) if observed.stopped(pod)]
+        over = [pod for pod in self._view.pods_on(report.node) if again or observed.stopped(pod)]
         await self._follow([*changed, *over])
 
     async def node_changed(self, node: str) -> None:

@@ -10,7 +10,7 @@ from services.gateway.dataplane.feed import Feed
 from services.gateway.domain.auth import bearer, token_hash
 from services.gateway.domain.tables import Index, Key
 from shared.clock import Clock
-from shared.errors import Unauthenticated
+from shared.errors import Unauthenticated, Unavailable
 
 _REMEMBERED = 4096
 
@@ -36,6 +36,7 @@ class Access:
 
         Raises:
             Unauthenticated: none, not a known one, or one that is void. It is not echoed.
+            Unavailable: this worker has no tables yet, so it cannot tell.
         """
         if self._feed.version != self._version:
             self._known.clear()
@@ -58,6 +59,8 @@ class Access:
         if not token:
             raise Unauthenticated("no key was sent")
         key = self._feed.index.keys.get(token_hash(self._server_key, token))
+        if key is None and not self._feed.loaded:
+            raise Unavailable("this worker is starting: it does not know any key yet")
         if key is None:
             raise Unauthenticated("the key is not known, or no longer valid")
         return key

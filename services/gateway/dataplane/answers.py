@@ -36,13 +36,14 @@ async def error(
     retry_after: int | None = None,
     headers: Headers = (),
     status: int | None = None,
+    word: str | None = None,
 ) -> None:
-    """An error as the openai clients know it."""
+    """An error as the openai clients know it; `status` and `word` (its `code`) where they differ from the code's."""
     face = FACES[code]
     told = list(headers)
     if retry_after is not None:
         told.append((b"retry-after", b"%d" % retry_after))
     # On /v1 a wrong value is a 400 (the resource API says 422).
     number = status or (400 if code is Code.INVALID_ARGUMENT else face.status)
-    body = {"message": message, "type": face.openai_type, "param": param, "code": face.openai_code}
+    body = {"message": message, "type": face.openai_type, "param": param, "code": word or face.openai_code}
     await json(send, number, {"error": body}, told)

@@ -16,9 +16,9 @@ from services.gateway.dataplane.answers import Receive, Send
 from services.gateway.dataplane.inference import Inference
 from services.gateway.dataplane.passing import Passage
 from services.gateway.domain.openai import INFERENCE
-from services.gateway.domain.routing import find_model, shown_name, usable_models
+from services.gateway.domain.routing import find_model, shown_name, unknown_model, usable_models
 from services.gateway.domain.tables import Key, Model
-from shared.errors import Code, Unauthenticated
+from shared.errors import Code, Unauthenticated, Unavailable
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ALLOW = {True: (b"allow", b"POST, OPTIONS"), False: (b"allow", b"GET, HEAD, OPTIONS")}
@@ -43,7 +43,7 @@ class DataPlane:
             await self._models(scope, send, path.removeprefix("/v1/models").removeprefix("/"))
         elif path == "/v1" or path.startswith("/v1/"):
             sentence = f"{path} is not served; there are /v1/models and {', '.join(sorted(INFERENCE))}"
-            await answers.error(send, Code.NOT_FOUND, sentence)
+            await answers.error(send, Code.NOT_FOUND, sentence, word="unknown_url")
         elif path == "/livez":
             await answers.json(send, 200, "ok")
         else:
@@ -53,21 +53,28 @@ class DataPlane:
         if scope["method"] != "POST":
             await self._wrong_method(scope, send, inference=True)
             return
-        try:
-            key = self._access.key(scope["headers"])
-        except Unauthenticated as error:
-            await _unauthenticated(send, error)
+        key = await self._key(scope, send)
+        if key is None:
             return
         await self._inference(path, key, scope["headers"], request_id(scope["headers"]), receive, send)
+
+    async def _key(self, scope: MutableMapping[str, Any], send: Send) -> Key | None:
+        """Who asks; None when that was answered with an error."""
+        try:
+            return self._access.key(scope["headers"])
+        except Unauthenticated as error:
+            sentence = f"{error.message}; send Authorization: Bearer <key>"
+            await answers.error(send, Code.UNAUTHENTICATED, sentence, headers=[(b"www-authenticate", b"Bearer")])
+        except Unavailable as error:
+            await answers.error(send, Code.UNAVAILABLE, error.message, retry_after=1)
+        return None
 
     async def _models(self, scope: MutableMapping[str, Any], send: Send, name: str) -> None:
         if scope["method"] not in {"GET", "HEAD"}:
             await self._wrong_method(scope, send, inference=False)
             return
-        try:
-            key = self._access.key(scope["headers"])
-        except Unauthenticated as error:
-            await _unauthenticated(send, error)
+        key = await self._key(scope, send)
+        if key is None:
             return
         index = self._access.index
         if not name:
@@ -76,7 +83,7 @@ class DataPlane:
             return
         model = find_model(index, key, name)
         if model is None:
-            await answers.error(send, Code.NOT_FOUND, f"no model {name!r} is served to this key; see /v1/models")
+            await answers.error(send, Code.NOT_FOUND, unknown_model(name))
             return
         await answers.json(send, 200, _shown(self._access, key, model))
 
@@ -96,11 +103,6 @@ def request_id(headers: answers.Headers) -> bytes:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value
     return secrets.token_hex(8).encode()
-
-
-async def _unauthenticated(send: Send, error: Unauthenticated) -> None:
-    sentence = f"{error.message}; send Authorization: Bearer <key>"
-    await answers.error(send, Code.UNAUTHENTICATED, sentence, headers=[(b"www-authenticate", b"Bearer")])
 
 
 def _shown(access: Access, key: Key, model: Model) -> dict[str, Any]:

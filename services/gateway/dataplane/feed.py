@@ -20,6 +20,8 @@ log = get_logger(__name__)
 
 FLUSH_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
+_SILENCE_SECONDS = 5.0
+"""The gateway process speaks every second; one that hangs is as good as gone."""
 
 
 class Feed:
@@ -46,8 +48,9 @@ class Feed:
 
     @property
     def stale_seconds(self) -> float:
-        """How long nothing has come from the gateway process."""
-        return 0.0 if self.connected else self._clock.monotonic() - self.heard
+        """How long the tables may have been out of date: 0 while the gateway process says that they are not."""
+        silent = self._clock.monotonic() - self.heard
+        return 0.0 if self.connected and silent < _SILENCE_SECONDS else silent
 
     async def run(self) -> None:
         """For ever."""
@@ -58,10 +61,15 @@ class Feed:
                 self._meter.flush()
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            with contextlib.suppress(OSError):  # a gone gateway process is not an error: traffic goes on
+            try:
                 await self._talk(reader, writer)
-            self.connected = False
-            writer.close()
+            except OSError:
+                pass  # a gone gateway process is not an error: traffic goes on
+            except (ValueError, TypeError, LookupError) as error:
+                log.warning("feed_not_understood", reason=str(error))  # another version of the gateway process
+            finally:
+                self.connected = False
+                writer.close()
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +77,7 @@ class Feed:
         try:
             while not listening.done():
                 self._meter.flush()
-                for boot, number, rows in list(self._meter.waiting):
+                for boot, number, rows in self._meter.next_batches():
                     writer.write(frame("usage", boot, number, rows))
                 totals = [[*place, *counts] for place, counts in self._meter.totals.items()]
                 writer.write(frame("metrics", self._name, totals))
@@ -82,9 +90,10 @@ class Feed:
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while True:
             kind, *rest = await read_frame(reader)
-            self.heard, self.connected = self._clock.monotonic(), True
             if kind == "tables":
                 self._take(rest[0])
+            elif kind == "fresh":
+                self.heard, self.connected = self._clock.monotonic(), True
             elif kind == "ack":
                 self._meter.acknowledged(rest[0], rest[1])
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 from collections import deque
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from shared.clock import Clock
 _ROWS_PER_BATCH = 2000
 """Well below half a mebibyte."""
 _WAITING_BATCHES = 10_000
+_TOGETHER_BATCHES = 16
+"""Sent before the first of them is acknowledged."""
 
 Place = tuple[str, str, str, int, str]
 Batch = tuple[str, int, list[Any]]
@@ -35,6 +38,7 @@ class Meter:
         self._clock = clock
         self.boot = secrets.token_hex(8)
         self._number = 0
+        self._fewer = False
         self._rows: dict[Place, list[int]] = {}
         self.waiting: deque[Batch] = deque(_load(spool), maxlen=_WAITING_BATCHES)
         self.totals: dict[tuple[str, str], list[int]] = {}
@@ -57,22 +61,27 @@ class Meter:
 
     def flush(self) -> bool:
         """Close the running rows into batches on disk; whether there were any."""
-        if not self._rows:
-            return False
+        closed = bool(self._rows)
         rows = [[*place, *counts] for place, counts in self._rows.items()]
         self._rows = {}
         for start in range(0, len(rows), _ROWS_PER_BATCH):
             self._number += 1
             self.waiting.append((self.boot, self._number, rows[start : start + _ROWS_PER_BATCH]))
-        self._keep()
-        return True
+        if closed or self._fewer:
+            self._fewer = False
+            self._keep()
+        return closed
+
+    def next_batches(self) -> list[Batch]:
+        """The oldest ones that nobody has acknowledged."""
+        return list(islice(self.waiting, _TOGETHER_BATCHES))
 
     def acknowledged(self, boot: str, number: int) -> None:
-        """A batch is stored."""
+        """A batch is stored; the disk follows with the next flush (one that is sent again is recognised)."""
         kept = [batch for batch in self.waiting if batch[:2] != (boot, number)]
+        self._fewer = self._fewer or len(kept) < len(self.waiting)
         self.waiting.clear()
         self.waiting.extend(kept)
-        self._keep()
 
     def _keep(self) -> None:
         # A full disk loses no request, only the spool: the batches are still in memory.

@@ -52,11 +52,13 @@ class Passage:
                 except UpstreamError:
                     # A request body is gone once it was read; only those without one are asked again.
                     return watch.gone or (not fresh and scope["method"] not in {"GET", "HEAD"} and await _lost(send))
-                await _answer(connection, send)
-        except UpstreamError as error:
-            raise ConnectionError(str(error)) from None  # the client must see that the answer is not whole
+                try:
+                    await _answer(connection, send)
+                except UpstreamError as error:
+                    if not watch.gone:
+                        raise ConnectionError(str(error)) from None  # the client must see that this is not the whole
         finally:
-            self._pool.give(self._address, connection)
+            self._pool.give(connection)
         return True
 
 
@@ -69,7 +71,8 @@ async def _lost(send: Send) -> bool:
 
 
 async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive: Receive, watch: Watch) -> None:
-    headers: Headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
+    # `expect` was answered by this listener.
+    headers: Headers = [header for header in scope["headers"] if header[0] not in HOP_BY_HOP and header[0] != b"expect"]
     sized = any(name == b"content-length" for name, _ in headers)
     target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     chunked = not sized and scope["method"] in {"POST", "PUT", "PATCH", "DELETE"}
@@ -78,7 +81,7 @@ async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive:
     opening = head(scope["method"].encode(), target, headers)
     sending = asyncio.ensure_future(_send_body(connection, receive, chunked=chunked)) if sized or chunked else None
     try:
-        await connection.exchange(opening, b"", _ANSWER_SECONDS)
+        await connection.exchange(opening, b"", _ANSWER_SECONDS, bodiless=scope["method"] == "HEAD")
         if sending is not None and not sending.done():
             await asyncio.wait([sending], timeout=_ANSWER_SECONDS)
         watch.start()

@@ -6,7 +6,9 @@ The HTTP client is where other gateways spend their time. Must not know what is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import os
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import httptools
@@ -20,25 +22,34 @@ Address = tuple[str, int] | str
 
 
 class UpstreamError(Exception):
-    """The exchange broke; `sent_nothing` tells that the engine cannot have begun to answer."""
+    """The exchange broke.
 
-    def __init__(self, message: str, *, answered: bool) -> None:
+    `answered`: the engine has begun to answer. `late`: it was silent for too long and may still be at work.
+    """
+
+    def __init__(self, message: str, *, answered: bool, late: bool = False) -> None:
         super().__init__(message)
         self.answered = answered
+        self.late = late
 
 
 class Connection(asyncio.Protocol):
     """One connection; one exchange at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: Address = "", on_lost: Callable[[Connection], None] | None = None) -> None:
+        self.address = address
+        self._on_lost = on_lost
         self.transport: Any = None
         self.closed = False
         self.used = False
+        self.again = False
+        """Whether it has carried an exchange before: the engine may be closing it just now."""
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, *, bodiless: bool = False) -> None:
+        self._bodiless = bodiless
         self._parser = httptools.HttpResponseParser(self)
         self.status = 0
         self.headers: Headers = []
@@ -47,6 +58,8 @@ class Connection(asyncio.Protocol):
         self.headed = self.done = self.paused = self.broken = False
         self.keep = False
         self._sized = False
+        self.unsized = False
+        """Whether the answer ended with the connection: nobody can tell whether it was whole."""
 
     # asyncio's side
 
@@ -66,13 +79,15 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
         self._wake()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio
+    def connection_lost(self, exc: Exception | None) -> None:
         """Closed by either side; an answer without a length ends here."""
         self.closed = True
-        if self.headed and not self.done and not self._sized and not self.broken:
-            self.done = True
+        if exc is None and self.headed and not self.done and not self._sized and not self.broken:
+            self.done = self.unsized = True
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+        if self._on_lost is not None:
+            self._on_lost(self)
         self._wake()
 
     def pause_writing(self) -> None:
@@ -87,6 +102,11 @@ class Connection(asyncio.Protocol):
 
     # httptools' side
 
+    def on_message_begin(self) -> None:
+        """An answer; one that nobody asked for must not mix with the one that was read."""
+        if self.done:
+            raise ConnectionError("the engine answered twice")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
         lower = name.lower()
@@ -99,11 +119,18 @@ class Connection(asyncio.Protocol):
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers.clear()
+            self._sized = False
             return
         self.headed = True
+        if self._bodiless:
+            self.done = True
+            self.keep = self._sized and self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
         """A piece."""
+        if self.done:
+            self.keep = False  # the body of an answer that has none
+            return
         self.chunks.append(body)
         self.size += len(body)
         if self.size > _HIGH and not self.paused:
@@ -112,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The end of an answer."""
-        if self.headed:
+        if self.headed and not self.done:
             self.done = True
             self.keep = self._parser.should_keep_alive()
 
@@ -129,23 +156,41 @@ class Connection(asyncio.Protocol):
                 await self._waiter
         except TimeoutError:
             self.transport.abort()
-            raise UpstreamError(f"no byte for {timeout:g} s", answered=self.headed) from None
+            raise UpstreamError(f"no byte for {timeout:g} s", answered=self.headed, late=True) from None
         finally:
             self._waiter = None
 
-    async def exchange(self, head: bytes, body: bytes, timeout: float) -> None:
-        """Send a request and wait for the headers of its answer."""
-        self._begin()
+    async def exchange(self, head: bytes, body: bytes, timeout: float, *, bodiless: bool = False) -> None:
+        """Send a request and wait for the headers of its answer; `bodiless`: it is the answer to a HEAD.
+
+        Raises:
+            UpstreamError: closed, or silent for `timeout` seconds.
+        """
+        self.again = self.used
+        self._begin(bodiless=bodiless)
         self.used = True
         self.transport.write(head + body if len(body) < _LOW else head)
         if len(body) >= _LOW:
             self.transport.write(body)
-        if self._drained is not None:
-            await self._drained
+        # An engine may answer before it has read everything, or not read at all: only the answer is waited for.
         while not self.headed:
             if self.closed or self.broken:
                 raise UpstreamError("the engine closed the connection", answered=bool(self.status))
             await self._more(timeout)
+
+    async def begun(self, timeout: float) -> None:
+        """Wait for the first piece of the body, but not for long.
+
+        Raises:
+            UpstreamError: the engine went without having said anything.
+        """
+        if not self.chunks and not self.done and not self.closed and not self.broken:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._waiter], timeout=timeout)
+            self._waiter = None
+        nothing = self.closed and (self.unsized or not self.done)
+        if not self.chunks and (nothing or self.broken):
+            raise UpstreamError("the engine closed the connection before it said anything", answered=False)
 
     async def body(self, timeout: float) -> AsyncIterator[bytes]:
         """The answer's pieces as they come."""
@@ -200,20 +245,24 @@ class Pool:
             if not connection.closed:
                 return connection
         loop = asyncio.get_running_loop()
+        make = partial(Connection, address, self._lost)
         try:
             async with asyncio.timeout(self._connect_seconds):
                 if isinstance(address, str):
-                    _, connection = await loop.create_unix_connection(Connection, address)
+                    _, connection = await loop.create_unix_connection(make, address)
                 else:
-                    _, connection = await loop.create_connection(Connection, *address)
+                    _, connection = await loop.create_connection(make, *address)
         except (OSError, TimeoutError) as error:
-            raise UpstreamError(f"cannot connect: {error or type(error).__name__}", answered=False) from None
+            # The error's own text names addresses that are not the clients' business.
+            number = error.errno or 0
+            why = os.strerror(number) if number > 0 else "no such host, or no answer"
+            raise UpstreamError(f"cannot connect: {why}", answered=False) from None
         return connection
 
-    def give(self, address: Address, connection: Connection) -> None:
+    def give(self, connection: Connection) -> None:
         """Back; kept when the exchange ended cleanly, closed otherwise, which cancels it at the engine."""
         if connection.done and connection.keep and not connection.closed and not connection.broken:
-            idle = self._idle.setdefault(address, [])
+            idle = self._idle.setdefault(connection.address, [])
             if len(idle) < _IDLE_PER_ADDRESS:
                 connection.chunks.clear()
                 idle.append(connection)
@@ -221,11 +270,12 @@ class Pool:
         if connection.transport is not None:
             connection.transport.abort()
 
-    def forget(self, live: Iterable[Address]) -> None:
-        """Close what leads to addresses that are gone."""
-        for address in self._idle.keys() - set(live):
-            for connection in self._idle.pop(address):
-                connection.transport.abort()
+    def _lost(self, connection: Connection) -> None:
+        idle = self._idle.get(connection.address, [])
+        if connection in idle:
+            idle.remove(connection)
+        if not idle:
+            self._idle.pop(connection.address, None)
 
 
 def head(method: bytes, target: bytes, headers: Headers) -> bytes:

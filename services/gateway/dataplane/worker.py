@@ -81,10 +81,12 @@ class Door:
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 
+        from services.gateway.dataplane.protocol import Protocol
+
         self._config = Config(
             application,
             interface="asgi3",
-            http="httptools",
+            http=Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -127,6 +129,8 @@ class Door:
             _, late = await asyncio.wait(list(self._state.tasks), timeout=_GRACE_SECONDS)
             for task in late:
                 task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=1)  # what they used is still to be counted
 
     def _protocol(self) -> asyncio.Protocol:
         protocol: asyncio.Protocol = self._config.http_protocol_class(  # type: ignore[call-arg]

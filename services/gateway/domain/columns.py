@@ -251,6 +251,20 @@ def _flag(*path: str) -> Read:
     return lambda body, now: "true" if read(body, now) == "true" else "false"
 
 
+def _key_phase(body: Body, now: datetime) -> Cell:
+    expires = (body.get("spec") or {}).get("expires")
+    found = phase("ApiKey", body)
+    return "Expired" if found == "Active" and expires and _passed(str(expires), now) else found
+
+
+def _passed(text: str, now: datetime) -> bool:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return True  # as the door counts it
+    return (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)) <= now
+
+
 _NAME = Column("Name", _at("metadata", "name"), "Unique within its namespace.")
 _AGE = Column("Age", _age, "Time since it was created.")
 _PLAIN = (_NAME, _AGE)
@@ -389,6 +403,13 @@ _COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("Phase", _phase("InstancePersistentVolume")),
         _AGE,
     ),
+    "InstanceSSHPublicKey": (_NAME, Column("Phase", _phase("InstanceSSHPublicKey")), _AGE),
+    "InstanceImagePullSecret": (
+        _NAME,
+        Column("Registry", _at("spec", "registry")),
+        Column("Phase", _phase("InstanceImagePullSecret")),
+        _AGE,
+    ),
     "Setting": (
         _NAME,
         Column("Value", _at("status", "value"), "In force."),
@@ -399,7 +420,7 @@ _COLUMNS: Mapping[str, Sequence[Column]] = {
         _NAME,
         Column("Role", _at("spec", "role")),
         Column("Prefix", _at("spec", "prefix"), "How the key begins."),
-        Column("Phase", _phase("ApiKey")),
+        Column("Phase", _key_phase),
         Column("Expires", _at("spec", "expires", default="never")),
         _AGE,
     ),

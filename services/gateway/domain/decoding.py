@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.errors import Cause, InvalidArgument, Malformed
+from shared.errors import Cause, GpubusError, InvalidArgument, Malformed
 from shared.resources.base import from_validation
 from shared.resources.kinds import KINDS, Kind
 
@@ -40,19 +40,20 @@ def decode(kind: Kind, sent: Mapping[str, Any], validation: FieldValidation = "S
     causes: list[Cause] = []
     cleaned = _model_without_nulls(kind.model, body, "", causes)
     if causes:
-        raise InvalidArgument("; ".join(f"{c.field}: {c.message}" for c in causes[:5]), tuple(causes))
+        text = "; ".join(f"{c.field}: {c.message}" for c in causes[:5])
+        raise _named(InvalidArgument(text, tuple(causes)), kind, sent)
     assert isinstance(cleaned, dict)
     error = _problem(kind, cleaned)
     if error is None:
         return Decoded(cleaned)
     unknown = _unknown_fields(error)
     if validation == "Strict" or not unknown:
-        raise _named(from_validation(error), kind) from None
+        raise _named(from_validation(error), kind, sent) from None
     for location in unknown:
         _remove(cleaned, location)
     error = _problem(kind, cleaned)
     if error is not None:
-        raise _named(from_validation(error), kind) from None
+        raise _named(from_validation(error), kind, sent) from None
     shown = tuple(f'unknown field "{_path(location)}"' for location in unknown)
     return Decoded(cleaned, shown if validation == "Warn" else ())
 
@@ -126,8 +127,12 @@ def _problem(kind: Kind, body: dict[str, Any]) -> ValidationError | None:
     return None
 
 
-def _named(error: Any, kind: Kind) -> Any:
-    error.fields = {**error.fields, "kind": kind.kind}
+def _named(error: GpubusError, kind: Kind, sent: Mapping[str, Any]) -> GpubusError:
+    """The error with the object's name: kubectl writes `The <kind> "<name>" is invalid`."""
+    metadata = sent.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    named = {"name": name} if isinstance(name, str) and name else {}
+    error.fields = {**error.fields, "kind": kind.kind, "group": kind.group, **named}
     return error
 
 

@@ -51,26 +51,44 @@ About = tuple[str, str, str, str]
 
 
 def _message(aggregate: str, fact: str, data: Data) -> str:
-    said = str(data.get("message") or "")
+    said = " | ".join(line for line in str(data.get("message") or "").splitlines() if line.strip())
     if said:
-        return said[:1024]
-    words = _Words(
-        {
-            name: len(value) if isinstance(value, list) else value
-            for name, value in data.items()
-            if value not in (None, "")
-        }
-    )
+        return said[:1024]  # in one line: the end of a log would break the table that it is printed in
+    known = {name: value for name, value in data.items() if value not in (None, "")}
+    counts = {
+        name: _Count(len(value) if isinstance(value, list) else value)
+        for name, value in known.items()
+        if isinstance(value, list | int) and not isinstance(value, bool)
+    }
+    words = _Words(known | counts)
     sentence = _SENTENCES.get(f"{aggregate}.{fact}", f"{aggregate} {fact}").format_map(words)
+    for nothing in (" on -", " with 0 devices", ", 0 devices"):
+        sentence = sentence.replace(nothing, "")
     reason = str(data.get("reason") or "")
     return f"{sentence} ({reason})" if reason and reason not in sentence else sentence
+
+
+class _Count(int):
+    """A number in a sentence; `{count:node}` is `1 node` or `2 nodes`."""
+
+    def __format__(self, noun: str) -> str:
+        return f"{int(self)} {noun}{'' if self == 1 else 's'}" if noun else str(int(self))
 
 
 class _Words(dict[str, Any]):
     """A fact's fields for a sentence: lists as their lengths, what is missing as a dash."""
 
     def __missing__(self, name: str) -> str:
-        return "-"
+        return _Dash("-")
+
+
+class _Dash(str):
+    """In place of what a fact does not say, however it was to be written."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
 
 
 _SENTENCES: Mapping[str, str] = {
@@ -82,28 +100,35 @@ _SENTENCES: Mapping[str, str] = {
     "device.changed": "changed {product} {deviceId}",
     "device.degraded": "{product} {deviceId} is unhealthy",
     "device.lost": "{product} {deviceId} is gone",
-    "pool.formed": "entrance {entrance}, {nodes} nodes, {devices} devices",
-    "pool.resized": "now {nodes} nodes, {devices} devices",
+    "pool.formed": "entrance {entrance}, {nodes:node}, {devices:device}",
+    "pool.resized": "now {nodes:node}, {devices:device}",
     "pool.retired": "its last node is gone",
     "capacity.freed": "capacity freed on {node}",
     "workload.queued": "{name} waits in {queue}",
-    "workload.admitted": "{name} goes to {node} with {devices} devices",
+    "workload.admitted": "{name} goes to {node} with {devices:device}",
     "workload.preempted": "{name} made room for a workload of higher priority",
     "workload.finished": "{name} ended and gave back what it held",
     "workload.cancelled": "{name} was taken back",
-    "artifact.resolved": "revision {revision:.12}, {fileCount} files, {sizeBytes} bytes",
+    "artifact.resolved": "revision {revision:.12}, {fileCount:file}, {sizeBytes:byte}",
     "artifact.delivering": "delivery to {node} began",
     "artifact.ready": "verified and published on {node}",
     "artifact.evicted": "left {node}",
     "deployment.applied": "generation {generation}",
-    "deployment.available": "{replicas} replicas are ready",
+    "deployment.available": "ready: {replicas:replica}",
     "replica.started": "{name} runs on {node}",
     "replica.ready": "{name} answers on {node}",
     "replica.unready": "{name} does not answer",
     "replica.failed": "{name} ended with exit code {exitCode}; restarts: {restarts}",
     "replica.stopped": "{name} is gone from {node}",
     "pod.started": "runs on {node}",
+    "pod.ready": "is ready on {node}",
     "pod.failed": "ended with exit code {exitCode}",
+    "pod.finished": "ended by itself on {node}",
+    "pod.stopped": "is gone from {node}",
+    "deployment.degraded": "not all replicas are ready",
+    "deployment.removed": "all its replicas are gone",
+    "artifact.failed": "cannot be delivered",
+    "workload.held": "{name} cannot run now",
     "key.issued": "key {prefix}… is valid",
 }
 

@@ -5,14 +5,21 @@ Read next: services/gateway/dataplane/asgi.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 _MAX_STOPS = 4
 _MAX_INPUTS = 2048
+# "model" with at least one letter escaped.
+_ESCAPED_MODEL = re.compile(
+    rb'"(?!model")' + b"".join(rb"(?:%c|\\u00%02x)" % (letter, letter) for letter in b"model") + rb'"\s*:',
+    re.IGNORECASE,
+)
 
 
 @dataclass(eq=False)
@@ -21,6 +28,13 @@ class BadRequest(Exception):  # noqa: N818 - an answer, not an error of ours
 
     message: str
     param: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest("the body is nested too deeply")
 
 
 def decode(raw: bytes) -> dict[str, Any]:
@@ -34,10 +48,12 @@ def decode(raw: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
+        raise _too_deep() from None
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
-    if raw.count(b'"model"') > 1 and _twice(raw):
+    # What is checked here must be what the engine reads: parsers differ in which of two they take.
+    written = raw.count(b'"model"') + (len(_ESCAPED_MODEL.findall(raw)) if b"\\u00" in raw else 0)
+    if written > 1 and _twice(raw):
         raise BadRequest("model is given twice", "model")
     return body
 
@@ -49,10 +65,33 @@ def _twice(raw: bytes) -> bool:
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found[:] = [sum(name == "model" for name, _ in items) > 1]
-        return dict(items)
+        return {}
 
-    json.loads(raw, object_pairs_hook=pairs)
+    try:
+        # Numbers are not looked at: Python refuses to read very long ones.
+        json.loads(raw, object_pairs_hook=pairs, parse_int=len, parse_float=len)
+    except RecursionError:
+        raise _too_deep() from None
     return found[0]  # the outermost object is read last
+
+
+def rewritten(raw: bytes, model: str, *, ask_usage: bool) -> bytes:
+    """The body with another model name, and asking for usage: every other value stays as the client wrote it.
+
+    Raises:
+        BadRequest: nested too deeply.
+    """
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        fields["model"] = msgspec.Raw(orjson.dumps(model))
+        if ask_usage:
+            given = fields.get("stream_options")
+            options = msgspec.json.decode(given, type=dict[str, msgspec.Raw] | None) if given else None
+            asked = {**(options or {}), "include_usage": msgspec.Raw(b"true")}
+            fields["stream_options"] = msgspec.Raw(msgspec.json.encode(asked))
+        return msgspec.json.encode(fields)
+    except RecursionError:
+        raise _too_deep() from None
 
 
 def check(path: str, body: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def _pod(body: Body) -> str:
     if finished:
         return str(finished)
     states = [container.get("state") or {} for container in status.get("containerStatuses") or ()]
-    if any(state.get("running") or state.get("terminated") for state in states):
+    if any(state.get("running") is not None or state.get("terminated") for state in states):
         return "Running"
     return "Unknown" if condition(body, "Ready").get("status") == "Unknown" else "Pending"
 

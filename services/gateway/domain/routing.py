@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 
 from services.gateway.domain.tables import Endpoint, Index, Key, Model
 
+_SHOWN_CHARACTERS = 200
+
 
 def may_use(key: Key, model: Model) -> bool:
     """Whether a key opens a model: an administrator's any, else those of its namespace, or those it lists there."""
@@ -36,6 +38,12 @@ def find_model(index: Index, key: Key, name: str) -> Model | None:
 def is_ambiguous(index: Index, key: Key, name: str) -> bool:
     """Whether several namespaces serve the name to this key."""
     return sum(may_use(key, model) for model in index.by_name.get(name, ())) > 1
+
+
+def unknown_model(name: str) -> str:
+    """What a caller is told about a name that means nothing to its key; a very long one is cut."""
+    shown = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+    return f"no model {shown!r} is served to this key; see /v1/models"
 
 
 def usable_models(index: Index, key: Key) -> list[Model]:

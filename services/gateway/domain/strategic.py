@@ -1,8 +1,7 @@
-"""Strategic merge patches, as kubectl sends them for the core kinds it knows by heart.
+"""Strategic merge patches, as kubectl sends them for the core kinds it knows by heart, and for ours as OpenAPI tells it.
 
-Lists merge by their key (containers by name) instead of being replaced. Directives: `$patch`, `$retainKeys`,
-`$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`. Other kinds take merge patches, as custom resources do.
-Read next: patches.py.
+Lists merge by their key (containers and roles by name) instead of being replaced. Directives: `$patch`, `$retainKeys`,
+`$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`. Read next: merging.py (which lists), patches.py.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ MERGE_KEYS: Mapping[str, str] = {
     "schedulingGates": "name", "containerStatuses": "name",
 }  # fmt: skip
 """Kubernetes' patchMergeKey by field name; names mean the same in every core kind we serve."""
-_SETS = {"finalizers"}
+SETS = frozenset({"finalizers"})
 """Lists of plain values that merge."""
 _ORDER, _DELETE, _PATCH, _RETAIN = "$setElementOrder/", "$deleteFromPrimitiveList/", "$patch", "$retainKeys"
 
 
-def strategic_merge(target: Any, patch: Any) -> Any:
-    """The target with the patch merged in.
+def strategic_merge(target: Any, patch: Any, keys: Mapping[str, str] = MERGE_KEYS) -> Any:
+    """The target with the patch merged in; `keys` says which lists merge by what.
 
     Raises:
         Malformed: a directive that is none, or a list element without its key.
@@ -44,26 +43,26 @@ def strategic_merge(target: Any, patch: Any) -> Any:
     merged = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if not name.startswith("$"):
-            _merge_field(merged, name, value)
+            _merge_field(merged, name, value, keys)
     _delete_plain(merged, patch)
-    _order(merged, patch)
+    _order(merged, patch, keys)
     return _retained(merged, patch)
 
 
-def _merge_field(merged: dict[str, Any], name: str, value: Any) -> None:
+def _merge_field(merged: dict[str, Any], name: str, value: Any, keys: Mapping[str, str]) -> None:
     if value is None:
         merged.pop(name, None)
-    elif isinstance(value, list) and name in MERGE_KEYS:
-        merged[name] = _merge_keyed(merged.get(name), value, name)
-    elif isinstance(value, list) and name in _SETS:
+    elif isinstance(value, list) and name in keys:
+        merged[name] = _merge_keyed(merged.get(name), value, name, keys)
+    elif isinstance(value, list) and name in SETS:
         old = merged.get(name) or []
         merged[name] = [*old, *(item for item in value if item not in old)]
     else:
-        merged[name] = strategic_merge(merged.get(name), value)
+        merged[name] = strategic_merge(merged.get(name), value, keys)
 
 
-def _merge_keyed(old: Any, patch: list[Any], name: str) -> list[Any]:
-    key = MERGE_KEYS[name]
+def _merge_keyed(old: Any, patch: list[Any], name: str, keys: Mapping[str, str]) -> list[Any]:
+    key = keys[name]
     merged = list(old) if isinstance(old, list) else []
     if any(isinstance(item, Mapping) and item.get(_PATCH) == "replace" for item in patch):
         return [copy.deepcopy(item) for item in patch if not (isinstance(item, Mapping) and _PATCH in item)]
@@ -74,9 +73,9 @@ def _merge_keyed(old: Any, patch: list[Any], name: str) -> list[Any]:
         if item.get(_PATCH) == "delete":
             merged = [known for known in merged if known.get(key) != item[key]]
         elif position is None:
-            merged.append(strategic_merge({}, item))
+            merged.append(strategic_merge({}, item, keys))
         else:
-            merged[position] = strategic_merge(merged[position], item)
+            merged[position] = strategic_merge(merged[position], item, keys)
     return merged
 
 
@@ -87,12 +86,12 @@ def _delete_plain(merged: dict[str, Any], patch: Mapping[str, Any]) -> None:
             merged[field] = [item for item in merged.get(field) or [] if item not in values]
 
 
-def _order(merged: dict[str, Any], patch: Mapping[str, Any]) -> None:
+def _order(merged: dict[str, Any], patch: Mapping[str, Any], keys: Mapping[str, str]) -> None:
     for name, wanted in patch.items():
         field = name.removeprefix(_ORDER)
         if not name.startswith(_ORDER) or not isinstance(wanted, list) or not isinstance(merged.get(field), list):
             continue
-        key = MERGE_KEYS.get(field)
+        key = keys.get(field)
         places = [item.get(key) if key and isinstance(item, Mapping) else item for item in wanted]
 
         def rank(item: Any, key: str | None = key, places: list[Any] = places) -> int:

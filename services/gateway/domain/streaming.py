@@ -1,17 +1,23 @@
 """Usage out of answers: the `usage` of a body, and of the last frame of a stream. Pure.
 
-A stream is forwarded as it comes, cut at frame borders; only a frame without choices is opened. Read next: openai.py.
+A stream is forwarded as it comes, cut at frame borders; only a frame that tells usage is opened. Read next: openai.py.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-_BORDERS = (b"\n\n", b"\r\n\r\n")
+_BORDERS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_BORDER = re.compile(rb"(\r\n\r\n|\n\n|\r\r)")
+_LINE = re.compile(rb"\r\n|\n|\r")
+# Engines that were asked for usage write `"usage": null` in every other chunk.
+_TOLD = re.compile(rb'"usage"\s*:\s*\{')
 _MAX_FRAME = 1 << 20
+_END = b"[DONE]"
 
 
 @dataclass(slots=True)
@@ -43,11 +49,13 @@ def _count(value: Any) -> int:
 class StreamMeter:
     """Forwards frames and finds the usage in them; with `hide`, the frame that only tells usage is kept back."""
 
-    __slots__ = ("_hide", "_tail", "frames", "usage")
+    __slots__ = ("_hide", "_tail", "ended", "frames", "usage")
 
     def __init__(self, *, hide: bool) -> None:
         self._hide = hide
         self._tail = b""
+        self.ended = False
+        """Whether the engine said that this is all."""
         self.frames = 0
         self.usage: Usage | None = None
 
@@ -60,28 +68,35 @@ class StreamMeter:
             if len(chunk) - end > _MAX_FRAME:
                 return chunk  # no stream of frames: not ours to hold
             chunk, self._tail = chunk[:end], chunk[end:]
-        self.frames += chunk.count(b"\n\n") or chunk.count(b"\r\n\r\n")
-        if b'"usage"' not in chunk or b"prompt_tokens" not in chunk:
-            return chunk
-        return self._open(chunk)
+        return self._look(chunk) if chunk else b""
 
     def rest(self) -> bytes:
         """What is left when the stream ended."""
         tail, self._tail = self._tail, b""
-        return self._open(tail) if tail else b""
+        return self._look(tail) if tail else b""
+
+    def _look(self, chunk: bytes) -> bytes:
+        self.frames += (chunk.count(b"\ndata:") or chunk.count(b"\rdata:")) + chunk.startswith(b"data:")
+        if _END in chunk and _data_of_last(chunk) == _END:
+            self.ended = True
+            self.frames -= 1
+        if b'"usage"' in chunk and _TOLD.search(chunk):
+            return self._open(chunk)
+        return chunk
 
     def _open(self, chunk: bytes) -> bytes:
-        border = b"\r\n\r\n" if b"\r\n\r\n" in chunk else b"\n\n"
-        out = []
-        for frame in chunk.split(border):
-            body = _data(frame)
+        parts = _BORDER.split(chunk)
+        out: list[bytes] = []
+        for place in range(0, len(parts), 2):
+            frame, border = parts[place], b"".join(parts[place + 1 : place + 2])
+            body = _loads(_data(frame)) if b'"usage"' in frame else None
             usage = read_usage(body)
-            if usage is not None:
+            if body is not None and usage is not None:
                 self.usage = usage
                 if self._hide and not body.get("choices"):
                     continue
-            out.append(frame)
-        return border.join(out)
+            out += (frame, border)
+        return b"".join(out)
 
     @property
     def output_seen(self) -> int:
@@ -89,10 +104,25 @@ class StreamMeter:
         return self.usage.output_tokens if self.usage is not None else self.frames
 
 
-def _data(frame: bytes) -> Any:
-    if not frame.startswith(b"data:") or b'"usage"' not in frame:
-        return None
+def error_frame(message: str, kind: str, code: str) -> bytes:
+    """The last frame of a stream that broke: clients raise it as the error that it is."""
+    body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    return b"data: %b\n\n" % orjson.dumps(body)
+
+
+def _data(frame: bytes) -> bytes:
+    """The data of one frame, whatever comments and other fields stand around it."""
+    lines = [line[5:].removeprefix(b" ") for line in _LINE.split(frame) if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+def _data_of_last(chunk: bytes) -> bytes:
+    frames = [frame for frame in _BORDER.split(chunk)[::2] if frame]
+    return _data(frames[-1]).strip() if frames else b""
+
+
+def _loads(raw: bytes) -> Any:
     try:
-        return orjson.loads(frame[5:])
+        return orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None

@@ -14,8 +14,12 @@ from shared.resources.kinds import Kind
 
 
 def shown(kind: Kind, body: Mapping[str, Any], *, secrets: bool = True) -> dict[str, Any]:
-    """The object with its phase; without the hash of a key, and without values of a Secret unless `secrets`."""
+    """The object with its phase and without empty metadata; without the hash of a key, and secrets only if `secrets`."""
     view = dict(body)
+    metadata = view.get("metadata") or {}
+    if any(metadata.get(field) in _EMPTY for field in _LEFT_OUT):
+        kept = {name: value for name, value in metadata.items() if name not in _LEFT_OUT or value not in _EMPTY}
+        view["metadata"] = kept
     view.setdefault("apiVersion", kind.api_version)
     view.setdefault("kind", kind.kind)
     word = phase(kind.kind, body)
@@ -50,4 +54,15 @@ def _setting(view: dict[str, Any], *, secrets: bool) -> dict[str, Any]:  # noqa:
     return {**view, "status": {**(view.get("status") or {}), "value": value, "default": SETTINGS.get(name, "")}}
 
 
-_SPECIAL = {"Secret": _secret, "ApiKey": _api_key, "Setting": _setting}
+def _pull_secret(view: dict[str, Any], *, secrets: bool) -> dict[str, Any]:
+    if secrets:
+        return view
+    metadata = dict(view.get("metadata") or {})
+    metadata.pop("annotations", None)
+    return {**view, "metadata": metadata, "spec": {**(view.get("spec") or {}), "password": ""}}
+
+
+_SPECIAL = {"Secret": _secret, "InstanceImagePullSecret": _pull_secret, "ApiKey": _api_key, "Setting": _setting}
+_LEFT_OUT = frozenset({"namespace", "generateName", "labels", "annotations", "finalizers", "ownerReferences"})
+"""Metadata that readers do not see while it is empty."""
+_EMPTY: tuple[Any, ...] = ("", {}, [])

@@ -5,18 +5,26 @@ Must not be written by anything but the cache. Read next: ../domain/tables.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from services.gateway.domain.tables import Endpoint, Key, Model, Tables
 from shared.resources.deployment import LABEL_DEPLOYMENT
-from shared.store.cache import DocumentCache
 from shared.store.documents import Document
 
 KINDS = frozenset({"ModelDeployment", "Pod", "ApiKey"})
 
 
-def build(cache: DocumentCache) -> Tables:
+class Documents(Protocol):
+    """What the tables are built from; the cache is one."""
+
+    def list(self, kind: str, namespace: str | None = None) -> Sequence[Document]:
+        """The documents of a kind."""
+        ...
+
+
+def build(cache: Documents) -> Tables:
     """Everything that workers need, as of now."""
     ready: dict[tuple[str, str], list[Endpoint]] = {}
     for pod in cache.list("Pod"):

@@ -22,7 +22,14 @@ from shared.resources.kinds import BY_PLURAL, KINDS, Kind
 from shared.store.documents import Document
 
 Representation = Literal["json", "table", "partial"]
+SCALED = "ModelDeployment"
+"""The kind with a /scale."""
 SUBRESOURCES = ("status", "scale", "log", "explain")
+_BELOW: Mapping[str, tuple[str, ...]] = {
+    "Pod": ("log", "status"),
+    SCALED: ("scale", "status"),
+    "Workload": ("explain", "status"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,13 @@ def target_of(segments: tuple[str, ...]) -> Target:
     if kind.namespaced and name and namespace is None:
         raise NotFound(f"{kind.plural} are namespaced: /namespaces/<namespace>/{kind.plural}/{name}")
     if subresource and subresource not in SUBRESOURCES:
-        raise _unknown(segments)
+        raise NotFound(f"{kind.plural} have no {subresource} here; of one object there is {', '.join(below(kind))}")
     return Target(kind, namespace if kind.namespaced else "", name, subresource)
+
+
+def below(kind: Kind) -> tuple[str, ...]:
+    """The subresources of a kind."""
+    return _BELOW.get(kind.kind, ("status",))
 
 
 def _group_version(segments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:

@@ -243,13 +243,16 @@ def _only(request: Request, *methods: str) -> None:
 
 def _not_allowed(method: str, target: Target, allowed: set[str]) -> Unimplemented:
     methods = sorted({name for (name, named), verb in _VERBS.items() if named is bool(target.name) and verb in allowed})
-    why = (
-        f"; POST to /namespaces/<namespace>/{target.kind.plural}"
-        if target.namespace is None and method == "POST"
-        else ""
-    )
+    plural = target.kind.plural
+    sentence = f"{method} is not allowed on {plural}"
+    if target.kind.read_only:
+        sentence = (
+            f"{plural} are kept by the system: they can be read{' and deleted' * ('delete' in allowed)}, not written"
+        )
+    elif target.namespace is None and method == "POST":
+        sentence += f"; POST to /namespaces/<namespace>/{plural}"
     return Unimplemented(
-        f"{method} is not allowed on {target.kind.plural}{why}",
+        sentence,
         (),
-        {"allow": ", ".join(methods), "kind": target.kind.plural},
+        {"allow": ", ".join(methods), "kind": plural},
     )

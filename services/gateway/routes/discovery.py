@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from services.gateway.routes.api import below
 from services.gateway.routes.http import Request, Response, accepts, json_response
 from shared.errors import NotFound
 from shared.resources.kinds import KINDS, Kind
@@ -28,13 +29,6 @@ VERSION = {
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
-SCALED = "ModelDeployment"
-"""The kind with a /scale."""
-SUBRESOURCES: dict[str, tuple[str, ...]] = {
-    "Pod": ("log", "status"),
-    SCALED: ("scale", "status"),
-    "Workload": ("explain", "status"),
-}
 
 
 def groups() -> dict[str, list[Kind]]:
@@ -107,10 +101,9 @@ def _resource_discovery(kind: Kind) -> dict[str, Any]:
         found["shortNames"] = list(kind.short)
     if kind.categories:
         found["categories"] = list(kind.categories)
-    below = SUBRESOURCES.get(kind.kind, ("status",))
     found["subresources"] = [
         {"subresource": name, "responseKind": _subresource_kind(kind, name), "verbs": _subresource_verbs(name)}
-        for name in below
+        for name in below(kind)
     ]
     return found
 
@@ -162,7 +155,7 @@ def _with_names(entry: dict[str, Any], field: str, short: Sequence[str], categor
 
 def _plain_subresources(kind: Kind) -> list[dict[str, Any]]:
     found = []
-    for name in SUBRESOURCES.get(kind.kind, ("status",)):
+    for name in below(kind):
         entry = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
         where = _subresource_kind(kind, name)
         scaled = {"group": where["group"], "version": where["version"]} if name == "scale" else {}

@@ -12,7 +12,10 @@ from typing import Any
 
 import orjson
 
-from services.gateway.routes.discovery import SCALED, groups, verbs
+from services.gateway.domain.merging import merge_keys
+from services.gateway.domain.strategic import SETS
+from services.gateway.routes.api import SCALED
+from services.gateway.routes.discovery import groups, verbs
 from services.gateway.routes.http import Response, json_response
 from shared.errors import NotFound
 from shared.resources.kinds import Kind
@@ -20,8 +23,8 @@ from shared.resources.kinds import Kind
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _REFERENCE = "#/components/schemas/"
 _DROPPED = frozenset({"additionalProperties", "title", "$defs"})
-_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
-_STRATEGIC = "application/strategic-merge-patch+json"
+_SCALE_PATCHES = ("application/json-patch+json", "application/merge-patch+json")
+_PATCHES = (*_SCALE_PATCHES, "application/apply-patch+yaml", "application/strategic-merge-patch+json")
 _V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 # gnostic's Document with swagger "2.0", info {title "gpubus", version "v1"} and no paths.
 _V2 = b"\x0a\x032.0\x12\x0c\x0a\x06gpubus\x12\x02v1\x42\x00"
@@ -83,6 +86,7 @@ def _add_schemas(kind: Kind, schemas: dict[str, Any]) -> None:
     names = {name: f"{prefix}.{name}" for name in generated.get("$defs", {})} | {"Metadata": f"{_META}.ObjectMeta"}
     for name, schema in generated.get("$defs", {}).items():
         schemas[names[name]] = _converted(schema, names)
+        _tell_merges(schemas[names[name]], merge_keys(kind))
     whole = _converted(generated, names)
     whole["x-kubernetes-group-version-kind"] = [_gvk(kind)]
     schemas[f"{prefix}.{kind.kind}"] = whole
@@ -98,6 +102,15 @@ def _add_schemas(kind: Kind, schemas: dict[str, Any]) -> None:
         },
         "x-kubernetes-group-version-kind": [{**_gvk(kind), "kind": f"{kind.kind}List"}],
     }
+
+
+def _tell_merges(schema: Mapping[str, Any], keys: Mapping[str, str]) -> None:
+    """Which lists merge by what: kubectl apply then compares their elements, not the whole lists."""
+    for field, below in (schema.get("properties") or {}).items():
+        if below.get("type") == "array" and (field in keys or field in SETS):
+            below["x-kubernetes-patch-strategy"] = "merge"
+            if field in keys:
+                below["x-kubernetes-patch-merge-key"] = keys[field]
 
 
 def _prefix(kind: Kind) -> str:
@@ -151,8 +164,7 @@ def _paths(kind: Kind, root: str) -> dict[str, Any]:
     if "create" in allowed:
         found[collection]["post"] = _operation(kind, "post", ("application/json", "application/yaml"))
         found[f"{collection}/{{name}}"]["put"] = _operation(kind, "put", ("application/json", "application/yaml"))
-        patches = (*_PATCHES, _STRATEGIC) if not kind.group else _PATCHES
-        found[f"{collection}/{{name}}"]["patch"] = _operation(kind, "patch", patches)
+        found[f"{collection}/{{name}}"]["patch"] = _operation(kind, "patch", _PATCHES)
     if "delete" in allowed:
         found[f"{collection}/{{name}}"]["delete"] = _operation(kind, "delete")
     if kind.namespaced:
@@ -160,7 +172,7 @@ def _paths(kind: Kind, root: str) -> dict[str, Any]:
     if kind.kind == SCALED:
         found[f"{collection}/{{name}}/scale"] = {
             "get": _operation(kind, "get"),
-            "patch": _operation(kind, "patch", _PATCHES),
+            "patch": _operation(kind, "patch", _SCALE_PATCHES),
         }
     return found
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from services.gateway.domain.auth import Principal
 from services.gateway.domain.patches import json_patch, merge_patch
-from services.gateway.routes.api import Api, Target
+from services.gateway.routes.api import SCALED, Api, Target
 from services.gateway.routes.http import JSON_TYPE, Request, Response, UnsupportedMedia, json_response
 from services.gateway.routes.writes import JSON_PATCH, MERGE, options_of
 from shared.errors import Cause, InvalidArgument, Malformed, NotFound
 from shared.manifest_text import MAX_BYTES, load_json
 from shared.resources.deployment import LABEL_DEPLOYMENT
 
-SCALED = "ModelDeployment"
 _INT32 = 2**31
 
 

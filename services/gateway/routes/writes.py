@@ -15,6 +15,7 @@ from typing import Any
 from services.gateway.domain import protobuf
 from services.gateway.domain.auth import Principal, authorise
 from services.gateway.domain.decoding import address
+from services.gateway.domain.merging import merge_keys
 from services.gateway.domain.patches import json_patch, merge_patch
 from services.gateway.domain.status import success
 from services.gateway.domain.strategic import strategic_merge
@@ -35,6 +36,10 @@ _SLOW_BYTES = 64 * 1024
 _MANAGER = re.compile(r"[\x20-\x7e]{1,128}", re.ASCII)
 _PARALLEL_DELETES = 16
 _ANSWER_WARNINGS = 10
+_KEY_SHOWN_ONCE = (
+    "the key is status.token of this answer and is never shown again; kubectl shows it with -o jsonpath={.status.token}"
+)
+"""`kubectl apply` prints only that an object was created: who did not ask for the key must make another."""
 
 
 async def create(api: Api, request: Request, principal: Principal, target: Target) -> Response:
@@ -62,7 +67,7 @@ async def replace(api: Api, request: Request, principal: Principal, target: Targ
 
 
 async def patch(api: Api, request: Request, principal: Principal, target: Target) -> Response:
-    """PATCH of one object: merge, JSON, strategic (core kinds), or server-side apply."""
+    """PATCH of one object: merge, JSON, strategic, or server-side apply."""
     raw = await request.body(MAX_BYTES)
     options = options_of(request, principal, raw)
     media = request.media_type
@@ -91,10 +96,10 @@ def _patch_change(media: str, raw: bytes, target: Target) -> Callable[[dict[str,
     if media == JSON_PATCH:
         operations = load_json(raw)
         return lambda current: json_patch(current, operations)
-    if media == STRATEGIC and not target.kind.group:
-        directives = _mapping(load_json(raw))
-        return lambda current: strategic_merge(current, directives)
-    taken = f"{MERGE}, {JSON_PATCH}, {APPLY_TYPES[0]}" + ("" if target.kind.group else f", {STRATEGIC}")
+    if media == STRATEGIC:
+        directives, keys = _mapping(load_json(raw)), merge_keys(target.kind)
+        return lambda current: strategic_merge(current, directives, keys)
+    taken = f"{MERGE}, {STRATEGIC}, {JSON_PATCH}, {APPLY_TYPES[0]}"
     raise UnsupportedMedia(
         f"the body of the request was in an unsupported format - accepted media types include: {taken}"
     )
@@ -142,7 +147,10 @@ def _written(written: Written, target: Target, principal: Principal) -> Response
     if written.body is None:
         return json_response(success(written.details))
     response = json_response(answered(written.body, target.kind, principal), 201 if written.created else 200)
-    for warning in written.warnings[:_ANSWER_WARNINGS]:
+    once = (
+        (_KEY_SHOWN_ONCE,) if (written.body.get("status") or {}).get("token") and target.kind.kind == "ApiKey" else ()
+    )
+    for warning in (*once, *written.warnings[:_ANSWER_WARNINGS]):
         text = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.append(("warning", f'299 - "{text}"'))
     return response

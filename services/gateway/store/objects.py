@@ -17,7 +17,17 @@ from services.gateway.store.watch import WatchCache
 from shared.bus.client import BusClient
 from shared.clock import Clock, unix_ms
 from shared.commands.objects import WriteAnswer, WriteObject
-from shared.errors import Aborted, AlreadyExists, DeadlineExceeded, GpubusError, NotFound, TooLarge, from_dict, invalid
+from shared.errors import (
+    Aborted,
+    AlreadyExists,
+    DeadlineExceeded,
+    GpubusError,
+    InvalidArgument,
+    NotFound,
+    TooLarge,
+    from_dict,
+    invalid,
+)
 from shared.ids import new_id, random_suffix
 from shared.manifest_text import MAX_BYTES
 from shared.resources.kinds import Kind
@@ -305,5 +315,7 @@ def _shown(error: GpubusError, place: Place) -> GpubusError:
     """The owner's refusal with Kubernetes' details; a missing namespace keeps its own name."""
     kind = error.fields.get("kind")
     other = kind not in {None, "", place.kind.kind, place.kind.plural}
-    fields = dict(error.fields) if other else {**error.fields, **_names(place)}
+    # Kubernetes names the kind of what is invalid, and the plural of what is missing or taken.
+    named = _names(place) | ({"kind": place.kind.kind} if isinstance(error, InvalidArgument) else {})
+    fields = dict(error.fields) if other else {**error.fields, **named}
     return type(error)(error.message, error.causes, fields)

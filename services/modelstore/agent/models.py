@@ -57,7 +57,8 @@ class _Flight:
         """Take what the controller says now; another way to the bytes is tried at once."""
         if _way(model) != _way(self.model):
             self.due, self.failures = 0.0, 0
-        self.model = model
+        # What is known already is not told again.
+        self.model = model if model.files else model.model_copy(update={"files": self.model.files})
 
 
 class ModelAgent:
@@ -109,7 +110,7 @@ class ModelAgent:
     async def _keep_asking(self) -> None:
         await asyncio.sleep(random.uniform(0, self._spread))  # noqa: S311 - spreads a common start
         while True:
-            known = await self.ask()
+            known = await self.ask() and all(flight.model.files for flight in self._flights.values())
             pause = ASK_SECONDS * random.uniform(0.9, 1.1) if known else RETRY_SECONDS  # noqa: S311 - jitter
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -119,8 +120,9 @@ class ModelAgent:
     async def ask(self) -> bool:
         """Ask once and act on the answer; whether there was one."""
         question = DesiredModels(
-            node=self.node, incarnation=self.incarnation, machine_id=self._machine_id, min_revision=self._least
-        )
+            node=self.node, incarnation=self.incarnation, machine_id=self._machine_id, min_revision=self._least,
+            known=[*self._held, *(digest for digest, flight in self._flights.items() if flight.model.files)],
+        )  # fmt: skip
         try:
             answer: DesiredModelsAnswer = await self._bus.ask(question, timeout=ANSWER_SECONDS)
         except Transient:
@@ -208,10 +210,8 @@ class ModelAgent:
         flight.reason, flight.message = error.reason, error.message
         flight.due = self._clock.monotonic() + pause
         flight.retry_unix = int(self._clock.now().timestamp() + pause)
-        log.warning(
-            "delivery_failed", node=self.node, digest=model.digest, reason=error.reason, retry_seconds=pause,
-            error_text=error.message,
-        )  # fmt: skip
+        about = {"node": self.node, "digest": model.digest, "reason": error.reason, "retry_seconds": pause}
+        log.warning("delivery_failed", **about, error_text=error.message)
 
     def _room_again(self, ended: _Flight) -> None:
         """What found no room beside a delivery that has ended tries again."""

@@ -6,7 +6,7 @@ Read next: services/modelstore/handlers.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -88,11 +88,21 @@ def observe(
     return Observed(_store(old, report, models), tuple(facts), frozenset(moved))
 
 
-def counts(digest: str, stores: Iterable[NodeModelStore]) -> ArtifactNodes:
-    """How many nodes hold, fetch or failed to fetch one digest."""
-    states = [model for store in stores for model in store.status.models if model.digest == digest]
-    running = [model for model in states if model.state == "Downloading"]
-    parts = [model.downloaded_bytes * 100 // max(1, model.size_bytes) for model in running]
+def by_digest(stores: Iterable[NodeModelStore]) -> dict[str, list[tuple[str, NodeModel]]]:
+    """All copies, each with its node."""
+    found: dict[str, list[tuple[str, NodeModel]]] = {}
+    for store in stores:
+        for model in store.status.models:
+            found.setdefault(model.digest, []).append((store.name, model))
+    return found
+
+
+def counts(copies: Iterable[tuple[str, NodeModel]], there: Callable[[str, str], int]) -> ArtifactNodes:
+    """How many nodes hold, fetch or failed to fetch one digest; `there` tells the bytes of (node, digest) so far."""
+    placed = list(copies)
+    states = [model for _, model in placed]
+    running = [(node, model) for node, model in placed if model.state == "Downloading"]
+    parts = [there(node, model.digest) * 100 // max(1, model.size_bytes) for node, model in running]
     return ArtifactNodes(
         ready=sum(model.state == "Ready" for model in states),
         downloading=len(running),
@@ -108,6 +118,12 @@ def counted(artifact: ModelArtifact, nodes: ArtifactNodes) -> Decision[ModelArti
         return Decision("AlreadyDone")
     status = artifact.status.model_copy(update={"nodes": nodes})
     return Decision("Counted", artifact.model_copy(update={"status": status}))
+
+
+def ready_already(artifact: ModelArtifact, digest: str, stores: Iterable[NodeModelStore]) -> tuple[Fact, ...]:
+    """Facts of an artifact whose bytes some nodes held before it was resolved."""
+    copies = by_digest(stores).get(digest, ())
+    return tuple(_fact(artifact, model, node) for node, model in copies if model.state == "Ready")
 
 
 def _store(old: NodeModelStore | None, report: ModelsReported, models: list[NodeModel]) -> NodeModelStore:

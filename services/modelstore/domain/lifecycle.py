@@ -13,7 +13,7 @@ from typing import Any
 from services.modelstore.domain.reasons import DEGRADED, RESOLVED, ResolveReason
 from services.modelstore.domain.revision import Failure, Resolution
 from shared.events.artifact import ArtifactFailed, ArtifactResolved
-from shared.messages.base import Decision
+from shared.messages.base import Decision, Fact
 from shared.resources.artifact import (
     FINALIZER,
     ArtifactSource,
@@ -71,8 +71,10 @@ def reason_of(artifact: ModelArtifact) -> str:
     return condition.reason if condition is not None else ""
 
 
-def resolved(artifact: ModelArtifact, resolution: Resolution, now: datetime) -> Decision[ModelArtifact]:
-    """The source answered: keep what it said for ever."""
+def resolved(
+    artifact: ModelArtifact, resolution: Resolution, now: datetime, ready: tuple[Fact, ...] = ()
+) -> Decision[ModelArtifact]:
+    """The source answered: keep what it said for ever. `ready` are facts of copies that are there already."""
     manifest = resolution.manifest
     told = Resolved(
         revision=resolution.commit,
@@ -98,7 +100,7 @@ def resolved(artifact: ModelArtifact, resolution: Resolution, now: datetime) -> 
         reason=ResolveReason.RESOLVED,
         message=sentence,
     )
-    return Decision(ResolveReason.RESOLVED, artifact.model_copy(update={"status": status}), (fact,))
+    return Decision(ResolveReason.RESOLVED, artifact.model_copy(update={"status": status}), (fact, *ready))
 
 
 def refused(artifact: ModelArtifact, failure: Failure, now: datetime) -> Decision[ModelArtifact]:

@@ -16,8 +16,9 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from services.modelstore.domain.reasons import DeliveryReason
@@ -35,6 +36,16 @@ log = get_logger(__name__)
 _LOCK_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One blob of a delivery."""
+
+    name: str
+    file: WantedFile
+    counted: int
+    """Bytes that were there when the delivery began."""
+
+
 class DiskVault:
     """One node's copies below one folder."""
 
@@ -46,8 +57,10 @@ class DiskVault:
         self._threads = ThreadPoolExecutor(concurrency + 1, thread_name_prefix="modelstore")
         self._turns = asyncio.Semaphore(concurrency)
         self._trees = Trees(root)
-        self._missing: dict[str, int] = {}
-        """Bytes that running deliveries still have to bring."""
+        self._missing: dict[object, int] = {}
+        """Bytes that running deliveries still have to bring, each under its own ticket: one digest may be given up and
+        asked for again before its first delivery has ended."""
+        self._counting = threading.Lock()
         self._flights: dict[str, tuple[asyncio.Lock, int]] = {}
         self._locked = -1
 
@@ -70,59 +83,61 @@ class DiskVault:
             sentence = "the simulated hub has no bytes; admit the workload to a simulated node"
             raise DeliveryError(DeliveryReason.INVALID_REQUEST, sentence)
         checked(model)
-        files = {blob_name(file): file for file in model.files}
         loop = asyncio.get_running_loop()
+        ticket = object()
         try:
-            there = await loop.run_in_executor(self._threads, self._trees.there, tuple(files.values()))
-            self._reserve(model.digest, sum(file.size for file in files.values()) - there)
-            await self._bring(model, files, there, progress)
+            pieces = await loop.run_in_executor(self._threads, self._pieces, model)
+            there = sum(piece.counted for piece in pieces)
+            self._reserve(ticket, sum(piece.file.size for piece in pieces) - there)
+
+            def arrived(count: int) -> None:
+                nonlocal there
+                with self._counting:
+                    there += count
+                    self._missing[ticket] = self._missing.get(ticket, 0) - count
+                progress(there)
+
+            progress(there)
+            await self._bring(model, pieces, arrived)
             return await loop.run_in_executor(self._threads, self._trees.publish, model)
         except OSError as error:
             raise disk_error(error) from None
         finally:
-            self._missing.pop(model.digest, None)
+            self._missing.pop(ticket, None)
 
-    async def _bring(
-        self, model: WantedModel, files: Mapping[str, WantedFile], there: int, progress: Callable[[int], None]
-    ) -> None:
-        lock = threading.Lock()
+    def _pieces(self, model: WantedModel) -> list[_Piece]:
+        files = {blob_name(file): file for file in model.files}
+        return [_Piece(name, file, self._trees.there(name, file)) for name, file in files.items()]
 
-        def arrived(count: int) -> None:
-            nonlocal there
-            with lock:
-                there += count
-                self._missing[model.digest] = self._missing.get(model.digest, 0) - count
-            progress(there)
-
+    async def _bring(self, model: WantedModel, pieces: Sequence[_Piece], arrived: Callable[[int], None]) -> None:
         source = Source(model.endpoint, model.repository, model.revision, model.token)
         transfer = Transfer(source, Connections(self._stall), threading.Event(), arrived)
-        progress(there)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for name, file in files.items():
-                    tasks.create_task(self._file(transfer, name, file))
+                for piece in pieces:
+                    tasks.create_task(self._file(transfer, piece))
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
             transfer.stop.set()
             transfer.connections.abort()
 
-    async def _file(self, transfer: Transfer, name: str, file: WantedFile) -> None:
+    async def _file(self, transfer: Transfer, piece: _Piece) -> None:
         # Two manifests that share a file wait for one transfer of it.
-        lock, waiting = self._flights.get(name, (asyncio.Lock(), 0))
-        self._flights[name] = (lock, waiting + 1)
+        lock, waiting = self._flights.get(piece.name, (asyncio.Lock(), 0))
+        self._flights[piece.name] = (lock, waiting + 1)
         try:
             async with lock, self._turns:
-                await self._in_thread(transfer, name, file)
+                await self._in_thread(transfer, piece)
         finally:
-            lock, waiting = self._flights[name]
+            lock, waiting = self._flights[piece.name]
             if waiting == 1:
-                del self._flights[name]
+                del self._flights[piece.name]
             else:
-                self._flights[name] = (lock, waiting - 1)
+                self._flights[piece.name] = (lock, waiting - 1)
 
-    async def _in_thread(self, transfer: Transfer, name: str, file: WantedFile) -> None:
-        work = asyncio.get_running_loop().run_in_executor(self._threads, self._take, transfer, name, file)
+    async def _in_thread(self, transfer: Transfer, piece: _Piece) -> None:
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._take, transfer, piece)
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -133,22 +148,25 @@ class DiskVault:
             work.exception()
             raise
 
-    def _take(self, transfer: Transfer, name: str, file: WantedFile) -> None:
-        if self._trees.has(name, file.size):
+    def _take(self, transfer: Transfer, piece: _Piece) -> None:
+        held = self._trees.has(piece.name, piece.file)
+        # Another delivery may have brought some of it meanwhile, and a blob that was wrong is gone.
+        transfer.arrived(self._trees.there(piece.name, piece.file) - piece.counted)
+        if held:
             return
         try:
-            download.fetch(transfer, file, self._trees.partial(name))
+            download.fetch(transfer, piece.file, self._trees.partial(piece.name))
         except Cancelled:
             return
-        self._trees.keep(name)
+        self._trees.keep(piece.name)
 
-    def _reserve(self, digest: str, missing: int) -> None:
+    def _reserve(self, ticket: object, missing: int) -> None:
         """Refuse before the first byte what would not fit beside the deliveries that run."""
         free = shutil.disk_usage(self._root).free - self._keep_free - sum(self._missing.values())
         if missing > max(0, free):
             sentence = f"{missing} bytes are missing and {max(0, free)} are free on the node; free disk space there"
             raise DeliveryError(DeliveryReason.INSUFFICIENT_CAPACITY, sentence)
-        self._missing[digest] = missing
+        self._missing[ticket] = missing
 
     def _lock(self) -> bool:
         """Lock the folder itself, so that no file is left that could be taken for a lock; the kernel gives it back."""

@@ -92,17 +92,27 @@ def _continue(transfer: Transfer, partial: Partial) -> None:
     reply = ask(transfer.connections, transfer.source, file.path, file.size, resume)
     whole = False
     try:
+        if _another(reply, resume):
+            _restart(transfer, partial)
+            raise Interrupted(f"{reply.origin[1]} has another version of {file.path} now")
         if reply.start != partial.size:
             _restart(transfer, partial)
         partial.note(reply.server, reply.etag)
         (_copy_aside if Writer.worth(partial) else _copy)(transfer, reply, partial)
         whole = True
     finally:
-        if whole and not reply.response.will_close:
+        # Behind a chunked body lies its end mark, which was not read.
+        if whole and not (reply.response.will_close or reply.response.chunked):
             reply.response.close()
             transfer.connections.give(reply.origin, reply.connection)
         else:
             transfer.connections.drop(reply.connection)
+
+
+def _another(reply: Reply, resume: Resume) -> bool:
+    """Whether a server that does not heed If-Range goes on with another file than it began with."""
+    known = resume.etag if reply.start and resume.server == reply.server else ""
+    return bool(known and reply.etag and reply.etag != known)
 
 
 def _restart(transfer: Transfer, partial: Partial) -> None:
@@ -143,7 +153,7 @@ def _receive(transfer: Transfer, reply: Reply, buffer: memoryview, partial: Part
     room = buffer[: partial.file.size - partial.size]
     try:
         response = reply.response
-        count = response.readinto(room) if response.chunked else response.fp.readinto1(room)
+        count = _chunk(response, room) if response.chunked else response.fp.readinto1(room)
     except TimeoutError:
         raise Interrupted(f"{reply.origin[1]} stalled") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -151,3 +161,10 @@ def _receive(transfer: Transfer, reply: Reply, buffer: memoryview, partial: Part
     if not count:
         raise Interrupted(f"{reply.origin[1]} broke off after {partial.size} of {partial.file.size} bytes")
     return count
+
+
+def _chunk(response: http.client.HTTPResponse, room: memoryview) -> int:
+    """What is there of a chunked body; `readinto` would wait for a full buffer and lose it when the rest never comes."""
+    piece = response.read1(len(room))
+    room[: len(piece)] = piece
+    return len(piece)

@@ -50,6 +50,17 @@ def disk_error(error: OSError) -> DeliveryError:
     return DeliveryError(DeliveryReason.INSUFFICIENT_CAPACITY, sentence)
 
 
+def right_on_disk(path: Path, file: WantedFile) -> bool:
+    """Whether a file has the content that the manifest says; reads all of it."""
+    digest, size = new_hash(file), 0
+    buffer = memoryview(bytearray(min(CHUNK, max(1, file.size))))
+    with path.open("rb", buffering=0) as content:
+        while count := content.readinto(buffer):
+            digest.update(buffer[:count])
+            size += count
+    return size == file.size and digest.hexdigest() == file.hash
+
+
 class Partial:
     """Open it, `append` what comes, `complete` it; `size` is what is on disk and hashed."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from services.modelstore.domain.reasons import DeliveryReason
+from services.modelstore.drivers.partial import right_on_disk
 from services.modelstore.ports import DeliveryError, HeldCopy
 from shared.faults import point
 from shared.manifest import Manifest, ManifestError, ManifestFile, build, decode
@@ -47,6 +49,9 @@ class Trees:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._blobs, self._trees, self._ready = root / "blobs", root / "trees", root / "ready"
+        self._hashed: set[str] = set()
+        """Blobs whose bytes this process has hashed; those of an earlier start are hashed once before they are used."""
+        self._publishing = threading.Lock()
 
     def prepare(self) -> None:
         """Make the folders."""
@@ -57,11 +62,16 @@ class Trees:
         """Where the bytes of a blob arrive."""
         return self._root / "partial" / name
 
-    def has(self, name: str, size: int) -> bool:
-        """Whether a verified blob is there; one whose size is wrong (a disk that lost writes) is removed."""
+    def has(self, name: str, file: WantedFile) -> bool:
+        """Whether a blob is there whose every byte was hashed since this process began.
+
+        One that is wrong (a disk that lost or changed bytes) is removed, and is to be brought again.
+        """
         blob = self._blobs / name
-        if _size(blob) == size:
+        if _size(blob) == file.size and (name in self._hashed or right_on_disk(blob, file)):
+            self._hashed.add(name)
             return True
+        self._hashed.discard(name)
         blob.unlink(missing_ok=True)
         return False
 
@@ -70,12 +80,13 @@ class Trees:
         partial = self.partial(name)
         partial.chmod(_FILE_MODE)
         partial.replace(self._blobs / name)
+        self._hashed.add(name)
         _sync(self._blobs)
         partial.with_name(f"{name}.json").unlink(missing_ok=True)
 
-    def there(self, files: Iterable[WantedFile]) -> int:
-        """Bytes of some files that need not be brought."""
-        return sum(min(file.size, self._bytes_of(blob_name(file))) for file in files)
+    def there(self, name: str, file: WantedFile) -> int:
+        """Bytes of a file that need not be brought."""
+        return min(file.size, max(_size(self._blobs / name), _size(self.partial(name)), 0))
 
     def stored(self) -> int:
         """Bytes of all blobs."""
@@ -86,8 +97,12 @@ class Trees:
         """Link the blobs into a tree, then mark it whole. A kill leaves either no marker or a whole copy."""
         point("modelstore-agent.before-publish")
         manifest = checked(model)
+        with self._publishing:  # a delivery that was given up may still be here
+            return self._publish(manifest)
+
+    def _publish(self, manifest: Manifest) -> HeldCopy:
         tree = self._tree(manifest.digest)
-        if not _whole(tree, manifest):
+        if not self._linked(tree, manifest):
             _remove(tree)
             staging = tree.with_name(f".{tree.name}")
             _remove(staging)
@@ -135,8 +150,9 @@ class Trees:
             if folder != staging:  # a folder that is to be renamed must stay writable until it is
                 folder.chmod(_FOLDER_MODE)
 
-    def _bytes_of(self, name: str) -> int:
-        return max(_size(self._blobs / name), _size(self.partial(name)), 0)
+    def _linked(self, tree: Path, manifest: Manifest) -> bool:
+        """Whether a tree (of a start that was killed) consists of the blobs that are there now."""
+        return all(_same(tree / file.path, self._blobs / blob_name(file)) for file in manifest.files)
 
 
 def _whole(tree: Path, manifest: Manifest) -> bool:
@@ -150,6 +166,13 @@ def _size(path: Path) -> int:
     except OSError:
         return -1
     return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except OSError:
+        return False
 
 
 def _folders(root: Path) -> Iterator[Path]:

@@ -23,6 +23,7 @@ _LATER = frozenset({408, 425, 429})
 _DENIED = frozenset({"RepoNotFound", "GatedRepo"})
 """X-Error-Code of a hub that hides a repository behind 404."""
 _LONGEST_WAIT = 60.0
+_PORTS = {"http": 80, "https": 443}
 
 Origin = tuple[str, str, int | None]
 """Scheme, host, port."""
@@ -145,6 +146,10 @@ def ask(connections: Connections, source: Source, path: str, size: int, resume: 
         Interrupted: it may.
     """
     url, token = source.url(path), source.token
+    if not (token.isascii() and token.isprintable()):
+        raise DeliveryError(
+            DeliveryReason.ACCESS_DENIED, "the token has characters that no hub accepts; correct its Secret"
+        )
     for _ in range(_REDIRECTS + 1):
         origin, target = _address(url)
         response, connection = _request(connections, origin, target, _headers(origin, token, resume))
@@ -194,7 +199,7 @@ def _redirected(url: str, origin: Origin, location: str, token: str) -> tuple[st
 def _address(url: str) -> tuple[Origin, str]:
     try:
         parts = urlsplit(url)
-        origin = (parts.scheme, parts.hostname or "", parts.port)
+        origin = (parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme))
         parts.hostname and parts.hostname.encode("idna")
     except ValueError:
         raise DeliveryError(DeliveryReason.INVALID_REQUEST, "the source's address cannot be read") from None

@@ -13,9 +13,11 @@ from shared.resources.device import CREDITS_PER_CARD
 
 EPOCH, CPU, MEMORY, CHANGES = "epoch", "cpu", "memory", "changes"
 """Fields of a node's ledger hash beside the cards: `changes` counts its commits, so that an audit sees a race."""
+REPORTED = "report:sequence"
+"""The number of the newest report that was taken in this epoch."""
 ORPHAN_PREFIX = "orphan:"
 """`orphan:<pod uid>` is the holding of a running Pod that no Workload accounts for, as JSON."""
-_RESERVED = frozenset({EPOCH, CPU, MEMORY, CHANGES, ""})
+_RESERVED = frozenset({EPOCH, CPU, MEMORY, CHANGES, REPORTED, ""})
 
 
 def is_card(field_name: str) -> bool:

@@ -19,8 +19,9 @@ from services.scheduler.domain.queue import Demand, Waiting
 from services.scheduler.projections.board import Board
 from services.scheduler.store.admissions import Hold, Pick, admission_commit, hold_commit
 from services.scheduler.store.ledgers import LedgerStore
+from services.scheduler.store.writes import commit
 from shared.clock import Clock, rfc3339
-from shared.errors import NotFound, Raced, Transient
+from shared.errors import Raced, Transient
 from shared.faults import point
 from shared.store.client import Store
 from shared.store.documents import Commit, Document, LeaseLost, StaleEpoch
@@ -131,10 +132,10 @@ class AdmissionLoop:
         """Commit a batch; halve it while somebody else has changed one of its documents or ledgers."""
         point("scheduler.before-commit")
         try:
-            done = await self._store.commit(build(part))
+            done = await commit(self._store, build(part))
         except (LeaseLost, StaleEpoch):
             raise
-        except (Raced, NotFound) as error:
+        except Raced as error:
             await self._send_less(pool, part, build, error)
             return
         point("scheduler.after-commit")
@@ -144,7 +145,7 @@ class AdmissionLoop:
         await self._board.cache.reached(done.revisions[-1], _CATCH_UP_SECONDS)
 
     async def _send_less(
-        self, pool: PoolKey, part: Sequence[T], build: Callable[[Sequence[T]], Commit], error: Raced | NotFound
+        self, pool: PoolKey, part: Sequence[T], build: Callable[[Sequence[T]], Commit], error: Raced
     ) -> None:
         if len(part) > 1:
             middle = len(part) // 2

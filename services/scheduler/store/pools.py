@@ -16,8 +16,9 @@ from services.scheduler.domain.standing import changes, standing
 from services.scheduler.domain.views import allocations
 from services.scheduler.projections.board import DERIVED, MIXED, Board
 from services.scheduler.store.view import CATCH_UP_SECONDS, caught_up
+from services.scheduler.store.writes import commit
 from shared.clock import Clock
-from shared.errors import AlreadyExists, NotFound, Raced
+from shared.errors import Raced
 from shared.messages.base import Fact
 from shared.resources.pool import InstanceType, InstanceTypeFlavor, LocalQueue, entrance
 from shared.store.client import Store
@@ -75,7 +76,7 @@ class PoolStore:
             await self._remove(steps)
         except StaleEpoch:
             raise
-        except (Raced, AlreadyExists, NotFound):
+        except Raced:
             return False
         return await self._write(self._type_puts())
 
@@ -123,7 +124,7 @@ class PoolStore:
         found = [document for key in wanted if (document := self._board.cache.get(*key)) is not None]
         for start in range(0, len(found), _BATCH):
             batch = [Delete(*document.key, document.revision) for document in found[start : start + _BATCH]]
-            done = await self._store.commit(Commit(deletes=batch, release=True))
+            done = await commit(self._store, Commit(deletes=batch, release=True))
             await self._board.cache.reached(done.revisions[-1], CATCH_UP_SECONDS)
 
     def _nodes(self, pool: PoolKey) -> list[NodeView]:
@@ -177,7 +178,7 @@ class PoolStore:
             await self._commit_writes(batch)
         except StaleEpoch:
             raise
-        except (Raced, NotFound):
+        except Raced:
             if len(batch) == 1:
                 return False
             results = [await self._write_batch([write]) for write in batch]
@@ -187,7 +188,7 @@ class PoolStore:
     async def _commit_writes(self, writes: Sequence[tuple[Put, Sequence[Fact]]]) -> None:
         puts = [put for put, _ in writes]
         facts = [About(fact, position) for position, (_, said) in enumerate(writes) for fact in said]
-        done = await self._store.commit(Commit(puts=puts, facts=facts, epoch=self._board.cache.epoch))
+        done = await commit(self._store, Commit(puts=puts, facts=facts, epoch=self._board.cache.epoch))
         for fact in facts:
             log.info("pool_changed", fact=type(fact.message).__name__, pool=fact.message.key)
         await self._board.cache.reached(done.revisions[-1], CATCH_UP_SECONDS)

@@ -5,14 +5,18 @@ Loads, lets the domain decide, commits once. Read next: ../domain/intake.py.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
 from services.scheduler.domain import facts, intake
 from services.scheduler.domain.cleanup import Surroundings, cleanup
 from services.scheduler.domain.intake import Ending
 from services.scheduler.domain.ledger import release
 from services.scheduler.store.admissions import changed, counters
+from services.scheduler.store.writes import ATTEMPTS, commit
 from shared.clock import Clock, rfc3339
 from shared.commands.workload import CancelWorkload, SubmitWorkload
-from shared.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Raced
+from shared.errors import FailedPrecondition, InvalidArgument, NotFound, Raced
 from shared.events.workload import WorkloadHeld
 from shared.faults import point
 from shared.resources.workload import Workload
@@ -25,7 +29,6 @@ from shared.telemetry.tracing import current_cause
 KIND = "Workload"
 _CANCELLED = "cancelled"
 """Table of uids that were cancelled before they were submitted: two commands may overtake each other."""
-_ATTEMPTS = 5
 log = get_logger(__name__)
 
 
@@ -44,24 +47,25 @@ class WorkloadStore:
             InvalidArgument: its spec is wrong. NotFound, FailedPrecondition: its namespace is not there or going.
             AlreadyExists: its name belongs to another workload.
         """
+        await self._decided(lambda: self._submit(command, mark))
+
+    async def _submit(self, command: SubmitWorkload, mark: InboxMark) -> None:
         namespace = await self._store.get("Namespace", "", command.namespace)
         if namespace is None:
             name = command.namespace
             raise NotFound(f'namespace "{name}" not found; create it with: kubectl create namespace {name}')
         if namespace.deleting:
             raise FailedPrecondition(f'namespace "{command.namespace}" is being deleted')
-        for attempt in range(_ATTEMPTS):
-            stored = await self._store.get(KIND, command.namespace, command.name)
-            if intake.is_repeat(command, stored.uid if stored is not None else None):
-                return
-            workload = await self._accepted(command, mark)
-            try:
-                await self._create(workload, mark)
-            except (Raced, AlreadyExists):  # another copy, or a cancellation, was faster: look again
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
+        stored = await self._store.get(KIND, command.namespace, command.name)
+        if not intake.is_repeat(command, stored.uid if stored is not None else None):
+            await self._create(await self._accepted(command, mark), mark)
+
+    async def _decided(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """These read the store itself: no view has to catch up before they are decided again."""
+        for _ in range(ATTEMPTS - 1):
+            with suppress(Raced):
+                return await attempt()
+        return await attempt()
 
     async def _accepted(self, command: SubmitWorkload, mark: InboxMark) -> Workload:
         try:
@@ -71,7 +75,7 @@ class WorkloadStore:
                 namespace=command.namespace, name=command.name, uid=command.uid, reason="Invalid", message=str(error),
                 owner_kind=command.owner_kind, owner_name=command.owner_name, owner_uid=command.owner_uid,
             )  # fmt: skip
-            await self._store.commit(Commit(facts=(refused,), mark=mark))
+            await commit(self._store, Commit(facts=(refused,), mark=mark))
             raise
 
     async def _create(self, workload: Workload, mark: InboxMark) -> None:
@@ -79,7 +83,7 @@ class WorkloadStore:
         if (await self._store.read_hash(self._cancelled)).get(workload.uid):
             log.info("submission_was_cancelled", workload=workload.name, uid=workload.uid)
             return
-        commit = Commit(
+        creation = Commit(
             puts=(Put(KIND, workload.namespace, workload.name, body, None),),
             requires=(
                 Require.exists("Namespace", "", workload.namespace),
@@ -89,19 +93,12 @@ class WorkloadStore:
             mark=mark,
         )
         point("scheduler.submit.before-commit")
-        await self._store.commit(commit)
+        await commit(self._store, creation)
         point("scheduler.submit.after-commit")
 
     async def cancel(self, command: CancelWorkload, mark: InboxMark) -> None:
         """End a workload once; one that is over or was never there is no matter."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                await self._cancel(command, mark)
-            except Raced:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
+        await self._decided(lambda: self._cancel(command, mark))
 
     async def _cancel(self, command: CancelWorkload, mark: InboxMark) -> None:
         stored = await self._store.get(KIND, command.namespace, command.name)
@@ -112,7 +109,7 @@ class WorkloadStore:
         if ending is None:
             return
         point("scheduler.cancel.before-commit")
-        await self._store.commit(ending_commit(stored, ending, mark))
+        await commit(self._store, ending_commit(stored, ending, mark))
         point("scheduler.cancel.after-commit")
 
     async def _remember_cancelled(self, command: CancelWorkload, stored_uid: str | None, mark: InboxMark) -> None:
@@ -121,8 +118,9 @@ class WorkloadStore:
         now = str(await self._store.time_us())
         document = keys.doc(KIND, command.namespace, command.name)
         guards = (Require.equals(self._cancelled, command.uid, None), Require.equals(document, "uid", stored_uid))
-        await self._store.commit(
-            Commit(requires=guards, assigns=(Assign(self._cancelled, command.uid, now),), mark=mark, release=True)
+        await commit(
+            self._store,
+            Commit(requires=guards, assigns=(Assign(self._cancelled, command.uid, now),), mark=mark, release=True),
         )
 
     async def forget_cancelled(self, older_us: int) -> None:
@@ -130,14 +128,14 @@ class WorkloadStore:
         for uid, at in (await self._store.read_hash(self._cancelled)).items():
             if int(at) < older_us:
                 guard = Require.equals(self._cancelled, uid, at)
-                await self._store.commit(Commit(requires=(guard,), assigns=(Assign(self._cancelled, uid, None),)))
+                await commit(self._store, Commit(requires=(guard,), assigns=(Assign(self._cancelled, uid, None),)))
 
     async def clean_up(self, document: Document, around: Surroundings) -> bool:
         """Do what nobody else will do with a workload; whether there was anything."""
         ending = cleanup(document.body, around, self._clock.now())
         if ending is None:
             return False
-        await self._store.commit(ending_commit(document, ending, None))
+        await commit(self._store, ending_commit(document, ending, None))
         log.info("workload_cleaned_up", namespace=document.namespace, workload=document.name, reason=ending.reason)
         return True
 

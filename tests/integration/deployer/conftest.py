@@ -174,6 +174,8 @@ class House:
         self.tasks: list[asyncio.Task[Any]] = []
         self.hosts: list[SimulatedHost] = []
         self.runtimes: dict[str, SimulatedRuntime] = {}
+        self.agents: dict[str, PodAgent] = {}
+        self.agent_tasks: dict[str, asyncio.Task[None]] = {}
 
     # Processes
 
@@ -196,8 +198,19 @@ class House:
             agent = PodAgent(
                 node=name, bus=self.bus, runtime=runtime, prober=HttpProber(), clock=clock, machine_id=f"sim-{name}"
             )
-            self.tasks.append(asyncio.ensure_future(agent.run()))
+            self.agents[name] = agent
+            self.hear(name)
             await self.node(name, machine=f"sim-{name}", labels={"gpubus.io/simulated": "true"})
+
+    def hear(self, name: str) -> None:
+        """The agent of a made-up node works (again)."""
+        self.agent_tasks[name] = asyncio.ensure_future(self.agents[name].run())
+        self.tasks.append(self.agent_tasks[name])
+
+    async def silence(self, name: str) -> None:
+        """Nothing is heard of a made-up node any more; what it plays goes on."""
+        self.agent_tasks[name].cancel()
+        await asyncio.gather(self.agent_tasks[name], return_exceptions=True)
 
     def data_dir(self, node: str = "n1") -> Path:
         path = self.directory / "data" / node
@@ -397,6 +410,35 @@ class House:
 def is_ready(pod: Pod) -> bool:
     told = get_condition(pod.status.conditions, "Ready")
     return told is not None and told.status == "True" and not pod.deleting
+
+
+async def started(house, **settings):
+    """A controller, a pool, a host with its agent, and one replica that is ready."""
+    house.controller(**settings).start().ready()
+    await house.pool()
+    await house.node()
+    agent = house.agent().start()
+    await house.deploy()
+    return agent, (await house.available())["m-server-r0"]
+
+
+async def retried(call, *well: str):
+    """Call until it is answered without an error, or with one of these."""
+    for _ in range(100):
+        try:
+            answer = await call()
+        except Exception:
+            await asyncio.sleep(0.1)
+            continue
+        if answer.error is None or answer.error["code"] in well:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("never answered")
+
+
+async def names_are(house, wanted):
+    """Whether these are all Pods and all Workloads."""
+    return sorted(await house.pods()) == wanted and sorted(await house.workloads()) == wanted
 
 
 async def get(pod: Pod, path: str) -> tuple[int, dict[str, str], bytes]:

@@ -73,8 +73,12 @@ async def test_a_name_can_be_used_again_as_soon_as_it_is_gone(house):
         await house.delete("ModelDeployment", "m")
         await house.gone("ModelDeployment", "m")
 
-    assert await house.workloads() == {}
     assert await house.pods() == {}
+
+    async def all_given_back():
+        return await house.workloads() == {}
+
+    await eventually(all_given_back)
 
 
 async def test_scaling_adds_and_sheds_replicas_and_leaves_the_others_alone(house):

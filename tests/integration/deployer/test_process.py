@@ -186,6 +186,36 @@ async def test_an_engine_outlives_its_shim_and_is_still_the_only_one(pods):
     assert (await pods.ended()).ended.exit_code is None, "nobody saw how it ended"
 
 
+async def test_an_engine_that_closed_the_lock_and_lost_its_shim_is_still_the_only_one(pods):
+    script = "import os,time; os.closerange(3, 256); print('up', flush=True); time.sleep(600)"
+    await pods.start(argv=(sys.executable, "-S", "-E", "-c", script))
+    await eventually(lambda: pods.folder().tail(1) == ["up"])
+    (engine,) = engines("a")
+
+    os.kill(pods.shim(), signal.SIGKILL)
+    await eventually(lambda: "a" in pods.changed)
+    pods.restart()
+
+    assert (await pods.runtime.observe("a")).running
+    with pytest.raises(FailedPrecondition):
+        await pods.start()
+    assert engines("a") == [engine]
+    await pods.stop()
+    assert not engines("a")
+
+
+async def test_a_frozen_shim_or_engine_is_ended_all_the_same(pods):
+    for frozen in (pods.shim, lambda: engines("a")[0]):
+        await pods.start(grace=1)
+        await pods.up()
+        os.kill(frozen(), signal.SIGSTOP)
+
+        await pods.stop(grace=0.2)
+
+        assert not engines("a")
+        assert not (await pods.runtime.observe("a")).running
+
+
 async def test_a_restarted_agent_finds_what_runs_and_hears_of_its_end(pods):
     await pods.start()
     before = await pods.up()
@@ -308,13 +338,16 @@ async def test_the_log_is_read_in_pieces_and_kept_from_the_start_before(pods):
 
 async def test_a_long_log_is_cut_and_the_engine_goes_on_writing(pods):
     script = (
-        "import sys,time\nfor i in range(3000): print('x' * 60, i, flush=True)\n"
-        "time.sleep(8)\nprint('still here', flush=True)\ntime.sleep(600)"
+        "import time\nfor i in range(3000): print('x' * 60, i, flush=True)\n"
+        "while True: time.sleep(0.1); print('still here', flush=True)"
     )
     await pods.start(argv=(sys.executable, "-c", script))
+    await eventually(lambda: pods.folder().tail(1) == ["still here"])
+    for number in (signal.SIGSTOP, signal.SIGCONT):  # the shim hears of both, and looks at the log then
+        os.kill(engines("a")[0], number)
     await eventually((pods.folder().root / "log.1").exists, timeout=15)
 
-    await eventually(lambda: pods.folder().tail(1) == ["still here"], timeout=20)
+    await eventually(lambda: pods.folder().tail(1) == ["still here"])
 
     assert (pods.folder().root / "log").stat().st_size < 100_000
 

@@ -105,7 +105,7 @@ class House:
         await self.commit("discovery", Commit(puts=puts, facts=(NodeJoined(name=name, uid=f"node-{name}"),)))
         if confirmed:
             await self.report(name)
-            await eventually(lambda: self.is_confirmed(name))
+            await eventually(lambda: self.is_confirmed(name), timeout=30)
 
     async def change_node(self, name: str, change: Callable[[dict[str, Any]], None], fact: Fact | None = None) -> None:
         found = await self.store.get("Node", "", name)
@@ -127,13 +127,16 @@ class House:
             deletes.append(Delete("Devices", "", name))
         await self.commit("discovery", Commit(deletes=deletes, facts=(NodeRemoved(name=name, uid=name),)))
 
-    async def report(self, node: str, *pods: PodState, epoch: str = "", incarnation: str = "i1") -> None:
+    async def report(
+        self, node: str, *pods: PodState, epoch: str = "", incarnation: str = "i1", sequence: int = 0
+    ) -> None:
+        """What an agent tells; with a `sequence` it is one that was told then and arrives now."""
         self._sequence += 1
         await self.bus.report(
             PodsReported(
                 node=node,
                 incarnation=incarnation,
-                sequence=self._sequence,
+                sequence=sequence or self._sequence,
                 epoch=epoch or self.store.epoch,
                 pods=list(pods),
             )
@@ -177,10 +180,10 @@ class House:
         found = await self.workload(name, namespace)
         return status.told(found.body)[1] if found is not None else ""
 
-    async def admitted(self, name: str, namespace: str = "default", timeout: float = 10) -> Holding:
+    async def admitted(self, name: str, namespace: str = "default", timeout: float = 30) -> Holding:
         return await eventually(lambda: self.place(name, namespace), timeout=timeout)
 
-    async def waits_for(self, name: str, reason: str, timeout: float = 10) -> str:
+    async def waits_for(self, name: str, reason: str, timeout: float = 30) -> str:
         async def told() -> bool:
             return await self.reason(name) == reason
 
@@ -195,7 +198,7 @@ class House:
     async def ledger(self, node: str) -> dict[str, int]:
         """What the ledger says is used, by field."""
         stored = await self.store.read_hash(keys.ledger(node))
-        shown = {k: v for k, v in stored.items() if k not in {"epoch", "changes"} and not k.startswith("orphan:")}
+        shown = {k: v for k, v in stored.items() if k not in {"epoch", "changes"} and ":" not in k}
         return {name: int(value) for name, value in shown.items() if int(value)}
 
     async def check_ledgers(self, *nodes: str) -> None:

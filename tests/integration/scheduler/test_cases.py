@@ -146,7 +146,7 @@ async def test_slc_01_drifted_ledger_is_set_right(house: House):
         return True
 
     await eventually(right, timeout=10)
-    assert child.logged("ledger_repaired")
+    await eventually(lambda: child.logged("ledger_repaired"))
 
 
 async def test_drifted_ledger_that_blocks_an_admission_is_set_right_at_once(house: House):

@@ -134,3 +134,19 @@ async def test_strangers_and_wrong_passwords_stay_out(guarded: RedisServer, conn
         await connect(guarded, url=guarded.url_for("scheduler", "wrong"))
     with pytest.raises((Unauthenticated, PermissionDenied)):
         await connect(guarded)
+
+
+async def test_what_was_committed_is_there_after_a_restart(guarded: RedisServer, connect) -> None:
+    store = await as_service(connect, guarded, "discovery")
+    await store.commit(Commit(puts=[node("kept")], facts=[fact("f")]))
+
+    for clean in (True, False):
+        guarded.restart(clean=clean)
+        again = await as_service(connect, guarded, "discovery")
+        assert await again.get("Node", "", "kept") is not None
+
+
+async def test_nobody_is_the_default_user(guarded: RedisServer) -> None:
+    assert guarded.ask("PING").startswith(b"-NOAUTH")
+    assert guarded.ask("AUTH", "").startswith(b"-WRONGPASS")
+    assert guarded.ask("AUTH", "default", "").startswith(b"-WRONGPASS")

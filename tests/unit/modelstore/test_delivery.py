@@ -1,11 +1,13 @@
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import ValidationError
 
 from services.modelstore.domain import delivery, lifecycle
 from services.modelstore.domain.reasons import ResolveReason, deliver_pause, resolve_pause
 from services.modelstore.domain.revision import Failure, Listing, Resolution, resolve
 from services.modelstore.domain.rules import causes, facts
+from services.modelstore.progress import Progress
 from shared.events.artifact import ArtifactDelivering, ArtifactEvicted, ArtifactFailed, ArtifactReady
 from shared.manifest import ManifestFile
 from shared.reports import ModelsReported, ModelState
@@ -118,15 +120,72 @@ def test_copies_are_counted_in_steps_of_five_percent():
     digest = "sha256:" + SHA
     stores = [
         NodeModelStore.model_validate(
-            {"status": {"models": [{"digest": digest, "state": s, "sizeBytes": 100, "downloadedBytes": b}]}}
+            {"metadata": {"name": name}, "status": {"models": [{"digest": digest, "state": state, "sizeBytes": 100}]}}
         )
-        for s, b in (("Ready", 100), ("Downloading", 58), ("Failed", 0))
+        for name, state in (("n1", "Ready"), ("n2", "Downloading"), ("n3", "Failed"))
     ]
+    copies = delivery.by_digest(stores)[digest]
 
-    counted = delivery.counts(digest, stores)
+    counted = delivery.counts(copies, lambda node, _: 58 if node == "n2" else 0)
 
     assert (counted.ready, counted.downloading, counted.failed, counted.downloading_percent) == (1, 1, 1, 55)
-    assert delivery.counts(digest, stores[:1]).downloading_percent is None
+    assert delivery.counts(copies[:1], lambda *_: 0).downloading_percent is None
+
+
+def test_progress_tells_each_step_once_and_forgets_what_ended():
+    steps = []
+    progress = Progress(lambda: steps.append(1))
+
+    for there in (0, 4, 5, 6, 9, 10, 100):
+        progress.tell("n1", "d", there, 100)
+    progress.tell("n1", "e", 7, 100)
+    progress.forget("n1", {"e"})
+
+    assert len(steps) == 4
+    assert (progress.of("n1", "d"), progress.of("n1", "e"), progress.of("n2", "e")) == (0, 7, 0)
+
+
+def test_an_artifact_whose_bytes_are_on_a_node_already_is_ready_there_when_it_resolves():
+    artifact = resolved()
+    digest = artifact.status.resolved.manifest_digest
+    held = delivery.observe(None, a_report(1, (digest, "Ready", "")), {}).store
+    flying = delivery.observe(None, a_report(1, (digest, "Downloading", ""), node="n2"), {}).store
+
+    told = delivery.ready_already(an_artifact("late"), digest, [held, flying])
+
+    assert [(type(f), f.name, f.node) for f in told] == [(ArtifactReady, "late", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ([("../../etc/x", 3, SHA)], ResolveReason.INVALID_MANIFEST),
+        ([("/x", 3, SHA)], ResolveReason.INVALID_MANIFEST),
+        ([("\ud800", 3, SHA)], ResolveReason.INVALID_MANIFEST),
+        ([("x", 10**30, SHA)], ResolveReason.INVALID_MANIFEST),
+        ([("x", 3, "None")], ResolveReason.INVALID_MANIFEST),
+        ([("x", 3, SHA), ("y", 4, SHA)], ResolveReason.INVALID_MANIFEST),
+        ([(f"{n:0200}", 3, SHA) for n in range(20_000)], ResolveReason.INVALID_MANIFEST),
+        ([], ResolveReason.EMPTY_MANIFEST),
+    ],
+)
+def test_listings_that_cannot_be_delivered_are_refused_with_a_reason(files, reason):
+    listing = Listing("c" * 40, tuple(ManifestFile(path, size, "sha256", digest) for path, size, digest in files))
+
+    outcome = resolve(an_artifact().spec, listing)
+
+    assert isinstance(outcome, Failure)
+    assert outcome.reason == reason
+    assert outcome.message.encode()
+
+
+def test_patterns_decide_what_is_in_the_digest_and_the_commit_does_not():
+    files = (FILE, ManifestFile("README.md", 1, "gitsha1", "b" * 40))
+    alone = resolve(an_artifact().spec, Listing("c" * 40, (FILE,)))
+    filtered = resolve(an_artifact(ignorePatterns=["*.md"]).spec, Listing("d" * 40, files))
+    whole = resolve(an_artifact().spec, Listing("d" * 40, files))
+
+    assert alone.manifest.digest == filtered.manifest.digest != whole.manifest.digest
 
 
 def test_resolution_refuses_masked_hashes_empty_manifests_and_another_digest():
@@ -197,3 +256,52 @@ def test_applied_and_removed_are_told_once():
 def test_backoff_doubles_to_its_limit():
     assert [resolve_pause("SourceUnavailable", n) for n in (1, 2, 3, 50)] == [2.0, 4.0, 8.0, 60.0]
     assert [deliver_pause("IntegrityMismatch", n) for n in (1, 2, 50)] == [60.0, 120.0, 3600.0]
+
+
+@pytest.mark.parametrize(
+    "digest",
+    ["sha256:../../../../tmp/x", "sha256:" + "a" * 63, "SHA256:" + "a" * 64, "sha256:" + "A" * 64, f"sha256:{SHA}\n"],
+)
+def test_an_expected_digest_that_is_none_is_refused(digest):
+    with pytest.raises(ValidationError):
+        an_artifact(expectedDigest=digest)
+
+
+@pytest.mark.parametrize("patterns", [["*"] * 33, ["x" * 257], [""]])
+@pytest.mark.parametrize("field", ["allowPatterns", "ignorePatterns"])
+def test_too_many_or_too_long_patterns_are_refused(field, patterns):
+    with pytest.raises(ValidationError):
+        an_artifact(**{field: patterns})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("repository", "../x"), ("repository", "o/n/x"), ("repository", "https://hub/o/n"), ("repository", "o/n@main"),
+        ("repository", "o/n\n"), ("repository", "x" * 257), ("repository", ""), ("revision", "../x"),
+        ("revision", "a b"), ("revision", "/x"), ("revision", "x" * 256), ("revision", "main\r\nX: 1"),
+    ],
+)  # fmt: skip
+def test_a_source_that_names_no_repository_or_revision_is_refused(field, value):
+    source = {"huggingFace": {"repository": "o/n", field: value}}
+    with pytest.raises(ValidationError):
+        ModelArtifact.model_validate({"metadata": {"name": "m"}, "spec": {"source": source}})
+
+
+@pytest.mark.parametrize("field", ["allowPatterns", "ignorePatterns", "expectedDigest"])
+@pytest.mark.parametrize(
+    "source", [{"persistentVolumeClaim": {"claimName": "c"}}, {"image": {"reference": f"r@sha256:{SHA}"}}]
+)
+def test_only_hubs_take_patterns_and_digests(source, field):
+    value = f"sha256:{SHA}" if field == "expectedDigest" else ["*.bin"]
+    artifact = ModelArtifact.model_validate({"metadata": {"name": "m"}, "spec": {"source": source, field: value}})
+
+    assert [c.field for c in causes(artifact, None, lambda *_: None)] == [f"spec.{field}"]
+
+
+@pytest.mark.parametrize("path", ["/x", "../x", "a/../b", "a\\b", "a\nb"])
+def test_a_claim_path_that_leaves_the_claim_is_refused(path):
+    source = {"persistentVolumeClaim": {"claimName": "c", "path": path}}
+    artifact = ModelArtifact.model_validate({"metadata": {"name": "m"}, "spec": {"source": source}})
+
+    assert [c.field for c in causes(artifact, None, lambda *_: None)] == ["spec.source.persistentVolumeClaim.path"]
