@@ -17,7 +17,9 @@ from gpubus.stack.plan import ProcessPlan
 from gpubus.stack.probes import answers
 from shared.clock import Clock, rfc3339
 
-FIRST_BACKOFF, LAST_BACKOFF, HEALTHY_AFTER = 0.2, 10.0, 30.0
+FIRST_BACKOFF, LAST_BACKOFF = 0.2, 10.0
+HEALTHY_AFTER, HEALTHY_BACKOFFS = 30.0, 5
+"""Seconds it ran, or times its next pause, after which an end is no crash loop: a kill -9 now and then costs no waiting."""
 
 
 class State(Enum):
@@ -112,7 +114,8 @@ class Child:
             self.ends -= 1
 
     def _later(self) -> None:
-        healthy = self._was_ready and self._clock.monotonic() - self._started >= HEALTHY_AFTER
+        enough = min(HEALTHY_AFTER, HEALTHY_BACKOFFS * self._backoff)
+        healthy = self._was_ready and self._clock.monotonic() - self._started >= enough
         self._backoff = FIRST_BACKOFF if healthy else self._backoff
         self.ends = 1 if healthy else self.ends + 1
         self._due = self._clock.monotonic() + self._backoff

@@ -41,7 +41,7 @@ async def keep_in_step(resync: Callable[[], Awaitable[None]], seconds: float, no
 
 async def renew(view: View, store: Store, wake_all: Callable[[], Awaitable[None]], now: asyncio.Event) -> None:
     """A new epoch: once this copy has read what the store still has, agents say again what runs, and all is compared."""
-    while view.cache.epoch != store.epoch:
+    while view.cache.epoch != store.epoch:  # noqa: ASYNC110 - the view has no event for it, and this is rare
         await asyncio.sleep(_RELOAD_SECONDS)
     await wake_all()
     now.set()

@@ -14,8 +14,8 @@ from services.gateway.domain.rules import PROTECTED, RULES
 from services.gateway.drivers.listener import Door, Listener
 from services.gateway.drivers.tls import Tls, server_names
 from services.gateway.handlers import Handlers
+from services.gateway.loops import Feeder
 from services.gateway.loops import registry as worker_registry
-from services.gateway.loops import start_feed
 from services.gateway.routes.api import Api
 from services.gateway.routes.asgi import ResourceApi
 from services.gateway.settings import GatewaySettings, feed_path
@@ -40,7 +40,8 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
     cache = DocumentCache(store, STORED_KINDS)
     watch = WatchCache(store, cache, clock)
     principals = Principals(cache, server_key(settings.key_secret), settings.admin_token, clock)
-    writer, objects = ObjectWriter(store, RULES, clock), Objects(store, watch, bus, clock)
+    feeder = Feeder(settings, cache, store, Door(feed_path(settings.data_dir)))
+    writer, objects = ObjectWriter(store, RULES, clock), Objects(store, watch, bus, clock, feeder.confirmed)
     namespaces = Namespaces(store, cache, writer, clock)
     router = Router(SERVICE)
     router.include(Handlers(store, writer, objects, principals, namespaces))
@@ -66,7 +67,7 @@ async def build(runtime: Runtime[GatewaySettings]) -> Plan:
             "cache": cache.run,
             "namespaces": partial(run_leased, store, "namespaces", namespaces.keep, clock),
             **doors.loops,
-            **start_feed(runtime, cache, store, Door(feed_path(settings.data_dir))),
+            **feeder.loops,
         },
         before=[doors.open_tls, cache.synced],
         on_stop=[doors.listener.close],

@@ -20,7 +20,6 @@ from services.gateway.projections.line import frame, read_frame
 from services.gateway.settings import GatewaySettings
 from shared.errors import GpubusError
 from shared.events.usage import RequestMetered, UsageRow
-from shared.service import Runtime
 from shared.store.cache import Change, DocumentCache
 from shared.store.client import Store
 from shared.store.documents import Commit, InboxMark
@@ -32,6 +31,7 @@ Loop = Callable[[], Awaitable[None]]
 
 SNAPSHOT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
+CONFIRM_SECONDS = 2.0
 _LONGEST_BACKLOG = 1 << 20
 _TOGETHER_SECONDS = 0.002
 """Changes this close together are one table."""
@@ -61,31 +61,22 @@ class Door(Protocol):
         """Give it up."""
 
 
-def start_feed(runtime: Runtime[GatewaySettings], cache: DocumentCache, store: Store, door: Door) -> dict[str, Loop]:
-    """The loops, by name; `door` is that of `feed_path`."""
-    feeder = Feeder(runtime.settings, cache, store, door)
-    return {
-        "feed": feeder.serve,
-        "tables": feeder.keep_fresh,
-        "pulse": feeder.keep_telling,
-        "snapshot": feeder.keep_snapshot,
-    }
-
-
 class _Worker:
     """The line to one worker: one that does not read is not written to for ever."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.took = 0
+        """The version of the tables that it serves by."""
         self._writer = writer
         self._told = b""
 
-    def tell(self, raw: bytes, *, fresh: bool) -> None:
+    def tell(self, raw: bytes, version: int, *, fresh: bool) -> None:
         """The tables, when it has others; and whether they are what the store has."""
         if self._writer.transport.get_write_buffer_size() > _LONGEST_BACKLOG:
             return  # it is told when it reads again
         if raw != self._told:
             self._told = raw
-            self._writer.write(frame("tables", raw))
+            self._writer.write(frame("tables", raw, version))
         if fresh:
             self._writer.write(frame("fresh"))
 
@@ -95,7 +86,7 @@ class _Worker:
 
 
 class Feeder:
-    """Serves the workers of this host."""
+    """Serves the workers of this host; `door` is that of `feed_path`."""
 
     def __init__(self, settings: GatewaySettings, cache: DocumentCache, store: Store, door: Door) -> None:
         self._settings = settings
@@ -104,25 +95,57 @@ class Feeder:
         self._door = door
         self._raw = b""
         self._kept = b""
+        self._version = 0
+        """Of `_raw`; rises with each."""
+        self._seen = self._through = 0
+        """Changes that the cache told, and how many of them `_raw` has."""
+        self._moved = asyncio.Event()
         self._changed = asyncio.Event()
         self._built = asyncio.Event()
         self._workers: set[_Worker] = set()
+        self.loops: dict[str, Loop] = {
+            "feed": self.serve,
+            "tables": self.keep_fresh,
+            "pulse": self.keep_telling,
+            "snapshot": self.keep_snapshot,
+        }
         cache.listen(self._note)
 
     def _note(self, change: Change) -> None:
         if change.kind in endpoints.KINDS:
+            self._seen += 1
             self._changed.set()
+
+    async def confirmed(self) -> None:
+        """Return when the workers of this host serve by what the cache has now; a silent one is waited for CONFIRM_SECONDS."""
+        wanted = self._seen
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                while self._through < wanted:
+                    await self._moved.wait()
+                version = self._version
+                while any(worker.took < version for worker in self._workers):
+                    await self._moved.wait()
+        self._save()  # nor does a worker that starts without this process know better
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     async def keep_fresh(self) -> None:
         """Build the tables after every change that counts, and send them; for ever."""
         await self._cache.synced()
         while True:
             self._changed.clear()
+            seen = self._seen
             raw = tables.encode(endpoints.build(self._cache))
             if raw != self._raw:
                 self._raw = raw
+                self._version += 1
                 self._built.set()
                 self._tell()
+            self._through = seen
+            self._move()
             await self._changed.wait()
             await asyncio.sleep(_TOGETHER_SECONDS)
 
@@ -134,17 +157,19 @@ class Feeder:
 
     def _tell(self) -> None:
         for worker in self._workers:
-            worker.tell(self._raw, fresh=self._store.reachable)
+            worker.tell(self._raw, self._version, fresh=self._store.reachable)
 
     async def keep_snapshot(self) -> None:
         """Keep the tables on disk for workers that start while this process is away; for ever."""
-        path = snapshot_path(self._settings.data_dir)
         while True:
-            if self._raw and self._raw != self._kept:
-                with contextlib.suppress(OSError):
-                    _write(path, self._raw)
-                    self._kept = self._raw
+            self._save()
             await asyncio.sleep(SNAPSHOT_SECONDS)
+
+    def _save(self) -> None:
+        if self._raw and self._raw != self._kept:
+            with contextlib.suppress(OSError):
+                _write(snapshot_path(self._settings.data_dir), self._raw)
+                self._kept = self._raw
 
     async def serve(self) -> None:
         """Listen for workers; for ever."""
@@ -164,11 +189,14 @@ class Feeder:
         worker = _Worker(writer)
         self._workers.add(worker)
         try:
-            worker.tell(self._raw, fresh=self._store.reachable)
+            worker.tell(self._raw, self._version, fresh=self._store.reachable)
             while True:
                 kind, *rest = await read_frame(reader)
                 if kind == "usage" and await self._store_usage(*rest):
                     writer.write(frame("ack", rest[0], rest[1]))
+                elif kind == "took":
+                    worker.took = rest[0]
+                    self._move()
                 elif kind == "metrics":
                     _export(*rest)
                 await writer.drain()
@@ -176,6 +204,7 @@ class Feeder:
             return  # the worker went
         finally:
             self._workers.discard(worker)
+            self._move()
             worker.close()
 
     async def _store_usage(self, boot: str, number: int, rows: list[Any]) -> bool:

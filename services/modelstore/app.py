@@ -46,12 +46,9 @@ async def build(runtime: Runtime[ModelstoreSettings]) -> Plan:
     bus = await runtime.connect_bus()
     artifacts = ArtifactStore(store)
     cache = DocumentCache(store, KINDS)
-    read_token = _token_reader(bus)
-    resolver = Resolver(
-        store=artifacts, cache=cache, source_for=_sources(settings, cache), read_token=read_token, clock=clock
-    )
+    read_token, source_for = _token_reader(bus), _sources(settings, cache)
+    resolver = Resolver(store=artifacts, cache=cache, source_for=source_for, read_token=read_token, clock=clock)
     keeper = Keeper(artifacts, cache)
-    progress = keeper.progress
     router = Router(SERVICE)
     router.include(
         Handlers(
@@ -61,7 +58,7 @@ async def build(runtime: Runtime[ModelstoreSettings]) -> Plan:
             bus=bus,
             read_token=read_token,
             hub_endpoint=settings.hub_endpoint,
-            progress=progress,
+            progress=keeper.progress,
             clock=clock,
         )
     )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from services.modelstore.domain import delivery, lifecycle
+from services.modelstore.domain.progress import Progress
 from services.modelstore.domain.reasons import ResolveReason
 from services.modelstore.domain.revision import MAX_MANIFEST_BYTES, SIMULATED
 from services.modelstore.ports import ReadToken
-from services.modelstore.progress import Progress
 from services.modelstore.store import ArtifactStore, decided, release
 from shared.bus.client import BusClient
 from shared.bus.context import MessageContext

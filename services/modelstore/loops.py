@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.modelstore.domain import delivery, lifecycle
+from services.modelstore.domain.progress import Progress
 from services.modelstore.domain.reasons import ResolveReason, resolve_pause
 from services.modelstore.domain.revision import Failure, Resolution, resolve
 from services.modelstore.ports import ModelSource, ReadToken, SourceError
-from services.modelstore.progress import Progress
 from services.modelstore.store import ArtifactStore, decided, release
 from shared.clock import Clock
 from shared.errors import GpubusError, NotFound, Transient

@@ -39,7 +39,7 @@ class ArtifactStore:
         return self._store.epoch
 
     async def revision(self) -> int:
-        """The last revision given out: a cache that reached it shows what was committed before now."""
+        """The last one that a document has: a cache that reached it shows what was committed before now."""
         return await self._store.revision()
 
     async def namespace_leaves(self, name: str) -> bool:

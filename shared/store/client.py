@@ -195,8 +195,11 @@ class Store:
         return int(seconds) * 1_000_000 + int(micros)
 
     async def revision(self) -> int:
-        """The last revision given out."""
-        return int(await self.connection.read("HGET", keys.META, "revision") or 0)
+        """The revision of the last written document: a cache that reached it shows all that was committed before now.
+
+        Leases and facts without a document take revisions too; those never come through the log.
+        """
+        return int(await self.connection.read("HGET", keys.META, "logged") or 0)
 
     async def log_since(self, revision: int, kinds: Collection[str], count: int = 1000) -> list[LogEntry]:
         """Up to `count` written documents of some kinds after a revision, in order.

@@ -29,6 +29,8 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 POOL = "gpustack--nvidia-a10g-linux-amd64"
 CARDS = 8
 CREDITS = 1_600_000
+ASK = {"accelerator": 1, "cpu": "4", "ram": "8Gi"}
+"""One card; the pool's own CPU and RAM a card would fill a node of the sample fleet with two."""
 
 
 def artifact(name: str, namespace: str) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def artifact(name: str, namespace: str) -> dict[str, Any]:
 def deployment(name: str, namespace: str, *, replicas: int = 1, model: str = "", weights: str = "") -> dict[str, Any]:
     """One whole card a replica on the simulated fleet; `weights` names a ModelArtifact."""
     served: dict[str, Any] = {"name": model or name, **({"artifactRef": {"name": weights}} if weights else {})}
-    role = {"name": "server", "replicas": replicas, "instanceType": POOL, "resources": {"accelerator": 1}}
+    role = {"name": "server", "replicas": replicas, "instanceType": POOL, "resources": ASK}
     return {
         "apiVersion": "worker.gpustack.ai/v1", "kind": "ModelDeployment",
         "metadata": {"name": name, "namespace": namespace},

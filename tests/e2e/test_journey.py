@@ -255,6 +255,10 @@ def test_facts_come_once_and_in_the_order_of_the_journey(fleet):
         for chain in SAME_OWNER:
             assert [fact for fact in arrived if fact in chain] == list(chain)
 
+        operation = [one["correlationid"] for one in up if what(one) in {"deployment.applied", *SAME_OWNER[1]}]
+        assert len(operation) == 3
+        assert len(set(operation)) == 1, "the admission cannot be traced back to the user's write"
+
         by_rest(fleet, "delete", bodies[1:])
         facts.wait(where, "deployment.removed")
         (admitted,) = (one["data"] for one in up if what(one) == "workload.admitted")

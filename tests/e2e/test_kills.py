@@ -134,27 +134,31 @@ def test_killed_at_a_point_on_the_way_up(kill_stack: Room, process: str, point: 
 
 WAY_DOWN = interleaved(
     [
-        ("scheduler", "scheduler.cancel.before-commit", 1), ("scheduler", "scheduler.cancel.after-commit", 1),
-        ("scheduler", "relay.after-publish", 1), ("scheduler", "bus.before-ack", 1),
-        ("deployer", "deployer.before-commit", 1), ("deployer", "deployer.after-commit", 1),
-        ("deployer", "deployer.before-commit", 2), ("deployer", "deployer.after-commit", 2),
-        ("deployer", "relay.after-publish", 1), ("deployer", "bus.before-ack", 1),
-        ("fleet", "deployer-agent.before-report", 1),
+        ("scheduler", "scheduler.cancel.before-commit", 1, "delete"), ("scheduler", "scheduler.cancel.after-commit", 1, "scale"),
+        ("scheduler", "relay.after-publish", 1, "delete"), ("scheduler", "bus.before-ack", 1, "scale"),
+        ("deployer", "deployer.before-commit", 1, "scale"), ("deployer", "deployer.after-commit", 1, "delete"),
+        ("deployer", "deployer.before-commit", 2, "delete"), ("deployer", "deployer.after-commit", 2, "scale"),
+        ("deployer", "relay.after-publish", 1, "delete"), ("deployer", "bus.before-ack", 1, "scale"),
+        ("fleet", "deployer-agent.before-report", 1, "delete"),
     ]
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("process", "point", "passing"), WAY_DOWN, ids=ids(WAY_DOWN))
-def test_killed_at_a_point_on_the_way_down(kill_stack: Room, process: str, point: str, passing: int):
+@pytest.mark.parametrize(("process", "point", "passing", "step"), WAY_DOWN, ids=ids(WAY_DOWN))
+def test_killed_at_a_point_on_the_way_down(kill_stack: Room, process: str, point: str, passing: int, step: str):
     room, name = kill_stack, kill_stack.name()
     mark = room.mark()
     make(room, name)
     room.serving(name, 2)
 
     with room.killed(process, point, passing):
-        room.scale(name, 1)
-        room.delete(deployment(name, 0))
-    room.delete(artifact(name))
+        if step == "scale":
+            room.scale(name, 1)
+        else:
+            room.delete(deployment(name, 0))
+    if step == "scale":
+        room.serving(name, 1)
+    remove(room, name)
     room.free()
 
     told_once(room.check(mark))

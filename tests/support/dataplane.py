@@ -268,11 +268,13 @@ class Wire:
     async def rest(self, got: Reply) -> Reply:
         """The body that belongs to a head."""
         if got.header("transfer-encoding") == "chunked":
+            parts: list[bytes] = []
             try:
                 async for part in _chunks(self.reader):
-                    got.raw += part
+                    parts += (part,)
             except (asyncio.IncompleteReadError, ValueError, OSError):
                 got.whole = False
+            got.raw = b"".join(parts)
             return got
         length = int(got.header("content-length") or 0)
         try:
@@ -338,17 +340,19 @@ class Plane:
         self.gateway.close()
 
     @asynccontextmanager
-    async def wire(self) -> AsyncIterator[Wire]:
-        """A client's connection."""
-        reader, writer = await asyncio.open_connection(LOOPBACK, self.port, limit=1 << 26)
+    async def wire(self, port: int = 0) -> AsyncIterator[Wire]:
+        """A client's connection, to the shared port or another."""
+        reader, writer = await asyncio.open_connection(LOOPBACK, port or self.port, limit=1 << 26)
         try:
             yield Wire(reader, writer)
         finally:
             writer.close()
 
-    async def ask(self, body: Any, *, path: str = CHAT, token: str = ADMIN_TOKEN, headers: str = "") -> Reply:
+    async def ask(
+        self, body: Any, *, path: str = CHAT, token: str = ADMIN_TOKEN, headers: str = "", port: int = 0
+    ) -> Reply:
         """One POST on a connection of its own."""
-        async with self.wire() as wire:
+        async with self.wire(port) as wire:
             wire.send(post(body, path=path, token=token, headers=headers))
             return await wire.reply()
 

@@ -89,10 +89,11 @@ class Gateway:
         self.tls_port = free_port()
         (self.dir / "run").mkdir()
         (self.dir / "admin-token").write_text(ADMIN_TOKEN + "\n")
+        self.children: list[Child] = []
         self.child = self.copy("gateway")
 
-    def copy(self, name: str, **more: str) -> Child:
-        """A gateway process (not started) on this data dir."""
+    def copy(self, name: str, module: str = "services.gateway", *words: str, **more: str) -> Child:
+        """A gateway process (not started) on this data dir, or another service's; it ends with the gateway."""
         settings = {
             "GPUBUS_NATS_URL": self.nats.url,
             "GPUBUS_REDIS_URL": self.redis.url,
@@ -101,7 +102,8 @@ class Gateway:
             "GPUBUS_ADMIN_TOKEN_FILE": str(self.dir / "admin-token"),
             **more,
         }
-        return Child(self.dir, name, ("services.gateway",), settings)
+        self.children.append(Child(self.dir, name, (module, *words), settings))
+        return self.children[-1]
 
     def start(self) -> Gateway:
         """Servers, streams, process; returns when it is ready."""
@@ -113,7 +115,8 @@ class Gateway:
 
     def close(self) -> None:
         """End everything."""
-        self.child.end()
+        for child in reversed(self.children):
+            child.end()
         self.redis.close()
         self.nats.close()
         subprocess.run(["rm", "-rf", str(self.dir)], check=True)
@@ -156,12 +159,12 @@ class Gateway:
             return Answer(response.status, response.headers, response.read())
 
     @contextmanager
-    def watch(self, path: str, accept: str = JSON_TYPE) -> Iterator[Watch]:
+    def watch(self, path: str, accept: str = JSON_TYPE, token: str = ADMIN_TOKEN) -> Iterator[Watch]:
         """A watch in the background; closed at the end of the block."""
         link = http.client.HTTPSConnection(
             LOOPBACK, self.tls_port, timeout=30, context=ssl.create_default_context(cafile=str(self.ca))
         )
-        link.request("GET", path, headers={"Accept": accept, "Authorization": f"Bearer {ADMIN_TOKEN}"})
+        link.request("GET", path, headers={"Accept": accept, "Authorization": f"Bearer {token}"})
         response = link.getresponse()
         assert response.status == 200, response.read()
         running = Watch(response, link)

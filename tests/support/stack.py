@@ -21,7 +21,8 @@ class Stack:
     def __init__(self, data_dir: Path, *extra: str, env: dict[str, str] | None = None) -> None:
         self.dir = data_dir
         self.extra = extra
-        self.env = {**os.environ, **(env or {}), "GPUBUS_DATA_DIR": str(data_dir), "NO_COLOR": "1", "COLUMNS": "160"}
+        mine = {name: value for name, value in os.environ.items() if not name.startswith(("GPUBUS_", "NATS_"))}
+        self.env = {**mine, **(env or {}), "GPUBUS_DATA_DIR": str(data_dir), "NO_COLOR": "1", "COLUMNS": "160"}
 
     def gpubus(
         self, *args: str, check: bool = True, text: str | None = None, timeout: float = 90

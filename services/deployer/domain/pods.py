@@ -49,7 +49,7 @@ def with_node(pod: Pod, *, lost: bool, now: datetime) -> tuple[PodStatus, tuple[
     """The status after its node fell silent or spoke again; None when nothing changed."""
     if not pod.status.container_statuses or is_true(pod.status.conditions, STOPPED):
         return None
-    ready, why = _may_serve(pod, pod.status.container_statuses[0].ready, _why(pod.status))
+    ready, why = _may_serve(pod, ready=pod.status.container_statuses[0].ready, why=_why(pod.status))
     conditions = _ready_conditions(
         pod.status.conditions, ready=ready, why=why, report=Report(sequence=0, node_lost=lost, now=now)
     )
@@ -161,7 +161,7 @@ def _seen(pod: Pod, state: PodState, report: Report) -> PodStatus:
     container = _container_status(pod, state)
     conditions = scheduled(old.conditions, bound=True, now=report.now)
     conditions = set_condition(conditions, Condition(type=INITIALIZED, status="True"), report.now)
-    ready, why = _may_serve(pod, container.ready, (state.reason, state.message))
+    ready, why = _may_serve(pod, ready=container.ready, why=(state.reason, state.message))
     conditions = _ready_conditions(conditions, ready=ready, why=why, report=report)
     for kind in state.conditions:
         conditions = set_condition(conditions, Condition(type=kind, status="True", reason=kind), report.now)
@@ -218,7 +218,7 @@ def _terminated(state: PodState) -> dict[str, Any] | None:
     return ended
 
 
-def _may_serve(pod: Pod, ready: bool, why: tuple[str, str]) -> tuple[bool, tuple[str, str]]:
+def _may_serve(pod: Pod, *, ready: bool, why: tuple[str, str]) -> tuple[bool, tuple[str, str]]:
     """One that must stop never becomes ready; one that is ready stays it until it has stopped."""
     if ready and pod.deleting and not is_true(pod.status.conditions, READY):
         return False, (TERMINATING, "it is being stopped")

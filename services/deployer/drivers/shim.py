@@ -67,14 +67,15 @@ def become_engine(order: dict[str, Any], lock: int, log: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    argv, code = order["argv"], COMMAND_NOT_EXECUTABLE
+    argv, wanted, code = order["argv"], order["cwd"], COMMAND_NOT_EXECUTABLE
     try:
-        if order["cwd"]:
-            os.chdir(order["cwd"])
+        if wanted:
+            os.chdir(wanted)
+        wanted = argv[0]
         os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
     except OSError as error:
-        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
-        if isinstance(error, FileNotFoundError):
+        os.write(2, f"{wanted}: {error.strerror}\n".encode())
+        if wanted == argv[0] and isinstance(error, FileNotFoundError):
             code = COMMAND_NOT_FOUND
     finally:
         os._exit(code)

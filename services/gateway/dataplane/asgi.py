@@ -5,6 +5,7 @@ Nothing is awaited but the client, the engine and bounded waits. Read next: infe
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 from collections.abc import MutableMapping
@@ -20,6 +21,9 @@ from services.gateway.domain.routing import find_model, shown_name, unknown_mode
 from services.gateway.domain.tables import Key, Model
 from shared.errors import Code, Unauthenticated, Unavailable
 
+# An id must be unique, not secret: a number behind this process's own random mark.
+_PROCESS = secrets.token_hex(6).encode()
+_NUMBERS = itertools.count(1)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ALLOW = {True: (b"allow", b"POST, OPTIONS"), False: (b"allow", b"GET, HEAD, OPTIONS")}
 
@@ -102,7 +106,7 @@ def request_id(headers: answers.Headers) -> bytes:
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value
-    return secrets.token_hex(8).encode()
+    return b"%b%08x" % (_PROCESS, next(_NUMBERS))
 
 
 def _shown(access: Access, key: Key, model: Model) -> dict[str, Any]:

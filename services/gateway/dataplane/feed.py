@@ -73,7 +73,7 @@ class Feed:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        listening = asyncio.ensure_future(self._listen(reader))
+        listening = asyncio.ensure_future(self._listen(reader, writer))
         try:
             while not listening.done():
                 self._meter.flush()
@@ -87,11 +87,12 @@ class Feed:
         finally:
             listening.cancel()
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             kind, *rest = await read_frame(reader)
             if kind == "tables":
                 self._take(rest[0])
+                writer.write(frame("took", *rest[1:]))
             elif kind == "fresh":
                 self.heard, self.connected = self._clock.monotonic(), True
             elif kind == "ack":

@@ -1,28 +1,115 @@
-"""uvicorn's HTTP protocol, with its own refusals in the form that clients of /v1 read.
+"""uvicorn's HTTP protocol, with refusals in the form that clients of /v1 read, and offers of other protocols declined.
 
 Must not know what is served. Read next: worker.py.
 """
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.errors import FACES, Code
 
 _SENTENCE = "this is not a valid HTTP/1.1 request"
+_STATUS = b"HTTP/1.1 "
+_OFFER = frozenset({b"upgrade", b"http2-settings", b"connection"})
+
+
+class Joining(asyncio.Transport):
+    """A transport that sends the head of an answer together with the first bytes of its body: one system call less."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._soon = loop.call_soon
+        self._held = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send, or hold a head until the next write or the loop's next turn."""
+        if self._held:
+            data, self._held = self._held + bytes(data), b""
+        elif data[:9] == _STATUS:
+            self._held = bytes(data)
+            self._soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """After everything that was written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it ends."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Addresses and the like."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Hold the client back."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Let it go on."""
+        self._transport.resume_reading()
 
 
 class Protocol(HttpToolsProtocol):
     """One connection of a client."""
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's sentence is for logs
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Connected."""
+        super().connection_made(Joining(transport, self.loop))
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response(_SENTENCE)
+        except httptools.HttpParserUpgrade as offer:
+            if self.parser.get_method() == b"CONNECT":
+                self.send_400_response(_SENTENCE)
+            else:
+                self._decline(data[offer.args[0] :])
+
+    def _decline(self, rest: bytes) -> None:
+        """Take the request as if nothing had been offered: the parser gives up its body (curl --http2, Java) else."""
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] not in _OFFER]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    def on_headers_complete(self) -> None:
+        """A request begins, but for one that comes again without its offer."""
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """It ends."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
         """What cannot be parsed; the connection ends, for nobody knows where a next request would begin."""
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             # The bytes would become part of the answer that is being sent.
             self.transport.close()
             return
-        error = {"message": _SENTENCE, "type": FACES[Code.MALFORMED].openai_type, "param": None, "code": None}
+        error = {"message": msg, "type": FACES[Code.MALFORMED].openai_type, "param": None, "code": None}
         body = orjson.dumps({"error": error})
         head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close"
         self.transport.write(b"%b\r\n\r\n%b" % (head % len(body), body))

@@ -13,6 +13,8 @@ from typing import Any
 
 import httptools
 
+from services.gateway.dataplane.patience import Patience
+
 _HIGH, _LOW = 256 * 1024, 64 * 1024
 _IDLE_PER_ADDRESS = 256
 
@@ -36,9 +38,11 @@ class UpstreamError(Exception):
 class Connection(asyncio.Protocol):
     """One connection; one exchange at a time."""
 
-    def __init__(self, address: Address = "", on_lost: Callable[[Connection], None] | None = None) -> None:
+    def __init__(self, address: Address, patience: Patience, on_lost: Callable[[Connection], None]) -> None:
         self.address = address
+        self.patience = patience
         self._on_lost = on_lost
+        self._expired = False
         self.transport: Any = None
         self.closed = False
         self.used = False
@@ -74,7 +78,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.broken = True
             self.transport.abort()
         self._wake()
@@ -86,8 +90,7 @@ class Connection(asyncio.Protocol):
             self.done = self.unsized = True
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
-        if self._on_lost is not None:
-            self._on_lost(self)
+        self._on_lost(self)
         self._wake()
 
     def pause_writing(self) -> None:
@@ -149,16 +152,22 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def late(self) -> None:
+        """Nothing came for too long."""
+        self._expired = True
+        self.transport.abort()
+        self._wake()
+
     async def _more(self, timeout: float) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
+        self.patience.begin(self, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                await self._waiter
-        except TimeoutError:
-            self.transport.abort()
-            raise UpstreamError(f"no byte for {timeout:g} s", answered=self.headed, late=True) from None
+            await self._waiter
         finally:
             self._waiter = None
+            self.patience.end(self)
+        if self._expired:
+            raise UpstreamError(f"no byte for {timeout:g} s", answered=self.headed, late=True)
 
     async def exchange(self, head: bytes, body: bytes, timeout: float, *, bodiless: bool = False) -> None:
         """Send a request and wait for the headers of its answer; `bodiless`: it is the answer to a HEAD.
@@ -232,6 +241,7 @@ class Pool:
     def __init__(self, *, connect_seconds: float = 5.0) -> None:
         self._idle: dict[Address, list[Connection]] = {}
         self._connect_seconds = connect_seconds
+        self._patience = Patience()
 
     async def take(self, address: Address, *, fresh: bool = False) -> Connection:
         """A connection that is ours until `give`.
@@ -245,7 +255,7 @@ class Pool:
             if not connection.closed:
                 return connection
         loop = asyncio.get_running_loop()
-        make = partial(Connection, address, self._lost)
+        make = partial(Connection, address, self._patience, self._lost)
         try:
             async with asyncio.timeout(self._connect_seconds):
                 if isinstance(address, str):
@@ -261,7 +271,8 @@ class Pool:
 
     def give(self, connection: Connection) -> None:
         """Back; kept when the exchange ended cleanly, closed otherwise, which cancels it at the engine."""
-        if connection.done and connection.keep and not connection.closed and not connection.broken:
+        clean = connection.done and not connection.closed and not connection.broken and not connection.paused
+        if clean and connection.keep:
             idle = self._idle.setdefault(connection.address, [])
             if len(idle) < _IDLE_PER_ADDRESS:
                 connection.chunks.clear()

@@ -22,15 +22,15 @@ class Watch:
     def __init__(self, receive: Receive, connection: Connection) -> None:
         self._receive = receive
         self._connection = connection
-        self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Future[None] | None = None
         self.gone = False
 
     def start(self) -> None:
         """From a moment on; the request's body must have been read."""
-        self._handle = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._begin)
+        self._connection.patience.begin(self, _PATIENCE_SECONDS)
 
-    def _begin(self) -> None:
+    def late(self) -> None:
+        """The answer takes its time."""
         self._task = asyncio.ensure_future(self._wait())
 
     async def _wait(self) -> None:
@@ -46,7 +46,6 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
+        self._connection.patience.end(self)
         if self._task is not None:
             self._task.cancel()

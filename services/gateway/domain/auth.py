@@ -11,6 +11,7 @@ import hmac
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from shared.errors import PermissionDenied, Unauthenticated
@@ -36,6 +37,10 @@ class Principal:
     role: Role
     namespace: str = ""
     """Where the role counts; empty for an administrator: everywhere."""
+    key: str = ""
+    """The ApiKey's uid; empty for the administrator's own token, which does not end."""
+    expires: datetime | None = None
+    """When the key ends by itself."""
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -62,7 +62,7 @@ def _message(aggregate: str, fact: str, data: Data) -> str:
     }
     words = _Words(known | counts)
     sentence = _SENTENCES.get(f"{aggregate}.{fact}", f"{aggregate} {fact}").format_map(words)
-    for nothing in (" on -", " with 0 devices", ", 0 devices"):
+    for nothing in (" on -", " with -", " with 0 devices", ", 0 devices"):
         sentence = sentence.replace(nothing, "")
     reason = str(data.get("reason") or "")
     return f"{sentence} ({reason})" if reason and reason not in sentence else sentence

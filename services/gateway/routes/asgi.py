@@ -184,7 +184,7 @@ class ResourceApi:
             )
         _only(request, "GET")
         if target.subresource == "log":
-            return await logs.read_log(self._api, request, target)
+            return await logs.read_log(self._api, request, principal, target)
         return await explain.explain_one(self._api, target)
 
     def _record(self, scope: Scope, done: _Done, status: int, seconds: float) -> None:

@@ -5,6 +5,7 @@ Owns size limits, content negotiation and header rules. Must not know resources.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -180,6 +181,21 @@ async def send_response(send: Send, response: Response, request_id: str) -> None
         [*response.headers, ("content-length", str(len(response.body)))],
     )
     await send({"type": "http.response.body", "body": response.body})
+
+
+async def pumped(pump: Awaitable[None], *ends: Awaitable[None]) -> bool:
+    """Run `pump` until it or any of `ends` is done; whether it came to its own end. Nothing runs on afterwards."""
+    tasks = [asyncio.ensure_future(job) for job in (pump, *ends)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        own, *others = tasks
+        if own.done():
+            own.result()
+        return own.done() and not any(task.done() for task in others)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def send_head(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
+from services.gateway.domain.auth import Principal
 from services.gateway.routes.api import Api, Stream, Target
-from services.gateway.routes.http import Request, Send, send_head
+from services.gateway.routes.http import Request, Send, pumped, send_head
 from shared.errors import FailedPrecondition, GpubusError, Malformed, NotFound
 from shared.queries import LogAnswer, ReadLog
 from shared.telemetry.logging import get_logger
@@ -21,7 +22,7 @@ _PIECE = 256 * 1024
 _TAIL_LIMIT = 100_000
 
 
-async def read_log(api: Api, request: Request, target: Target) -> Stream:
+async def read_log(api: Api, request: Request, principal: Principal, target: Target) -> Stream:
     """GET …/pods/NAME/log. The first piece is read before anything is answered, so that a refusal is a Status.
 
     Raises:
@@ -48,7 +49,7 @@ async def read_log(api: Api, request: Request, target: Target) -> Stream:
         max_bytes=min(limit or _PIECE, _PIECE),
         previous=request.flag("previous"),
     )
-    reader = _Reader(api, question, limit, follow=request.flag("follow") and not question.previous)
+    reader = _Reader(api, principal, question, limit, follow=request.flag("follow") and not question.previous)
     first = LogAnswer(ended=False) if tail == 0 and not reader.follow else await reader.ask()
     return Stream(lambda send: reader.run(send, request, first))
 
@@ -56,9 +57,10 @@ async def read_log(api: Api, request: Request, target: Target) -> Stream:
 class _Reader:
     """One caller reading one log."""
 
-    def __init__(self, api: Api, question: ReadLog, limit: int | None, *, follow: bool) -> None:
+    def __init__(self, api: Api, principal: Principal, question: ReadLog, limit: int | None, *, follow: bool) -> None:
         self.follow = follow
         self._api = api
+        self._principal = principal
         self._question = question
         self._left = limit
 
@@ -75,17 +77,10 @@ class _Reader:
     async def run(self, send: Send, request: Request, first: LogAnswer) -> None:
         """Send until the end, the limit, or until the caller is gone."""
         await send_head(send, 200, "text/plain; charset=utf-8", request.id)
-        pump = asyncio.ensure_future(self._pump(send, first))
         gone = asyncio.ensure_future(request.gone())
-        try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not gone.done():
-                pump.result()
-                await send({"type": "http.response.body", "body": b""})
-        finally:
-            for task in (pump, gone):
-                task.cancel()
-            await asyncio.wait({pump, gone})
+        await pumped(self._pump(send, first), gone, self._api.principals.lost(self._principal))
+        if gone.cancelled():  # nobody hung up: the log ended, or the key that opened it did
+            await send({"type": "http.response.body", "body": b""})
 
     async def _pump(self, send: Send, piece: LogAnswer) -> None:
         while True:

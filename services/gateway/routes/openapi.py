@@ -25,6 +25,7 @@ _REFERENCE = "#/components/schemas/"
 _DROPPED = frozenset({"additionalProperties", "title", "$defs"})
 _SCALE_PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 _PATCHES = (*_SCALE_PATCHES, "application/apply-patch+yaml", "application/strategic-merge-patch+json")
+_SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 # gnostic's Document with swagger "2.0", info {title "gpubus", version "v1"} and no paths.
 _V2 = b"\x0a\x032.0\x12\x0c\x0a\x06gpubus\x12\x02v1\x42\x00"
@@ -170,9 +171,10 @@ def _paths(kind: Kind, root: str) -> dict[str, Any]:
     if kind.namespaced:
         found[f"{root}/{kind.plural}"] = {"get": _operation(kind, "list")}
     if kind.kind == SCALED:
+        # By its own name: kubectl takes the first PATCH of a kind that it finds for what the kind takes.
+        below = {"get": _operation(kind, "get"), "patch": _operation(kind, "patch", _SCALE_PATCHES)}
         found[f"{collection}/{{name}}/scale"] = {
-            "get": _operation(kind, "get"),
-            "patch": _operation(kind, "patch", _SCALE_PATCHES),
+            method: {**operation, "x-kubernetes-group-version-kind": _SCALE} for method, operation in below.items()
         }
     return found
 

@@ -15,11 +15,11 @@ from services.gateway.domain.auth import Principal
 from services.gateway.domain.status import expired, failure
 from services.gateway.domain.view import metadata_only
 from services.gateway.routes.api import Api, Representation, Stream, Target, representation, view
-from services.gateway.routes.http import JSON_TYPE, Request, Send, one_of, send_head
+from services.gateway.routes.http import JSON_TYPE, Request, Send, one_of, pumped, send_head
 from services.gateway.routes.resources import Selection, json_lines, selected, selection
 from services.gateway.routes.tables import INCLUDES, table
 from services.gateway.store.ring import ADDED, DELETED, MODIFIED, Step
-from shared.errors import Cause, GpubusError, InvalidArgument
+from shared.errors import Cause, GpubusError, InvalidArgument, Unauthenticated
 from shared.store.documents import Document
 
 BOOKMARK_SECONDS = 30.0
@@ -82,23 +82,20 @@ class _Watch:
     _headed: bool = field(default=False)
 
     async def run(self, send: Send, request: Request, steps: Sequence[Step], seconds: int, *, initial: bool) -> None:
-        """Send until time is up, the caller is gone, or the watch cannot go on."""
+        """Send until time is up, the caller is gone, its key is no longer what it was, or the watch cannot go on."""
         await send_head(send, 200, JSON_TYPE, request.id)
         first = [event for step in steps for event in self._events(step)]
         if initial:
             first.append(self._bookmark(_INITIAL_END))
         await self._send(send, first)
-        pump = asyncio.ensure_future(self._pump(send, seconds))
-        gone = asyncio.ensure_future(request.gone())
-        try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if pump.done() and not gone.done():
-                pump.result()
-                await send({"type": "http.response.body", "body": b""})
-        finally:
-            for task in (pump, gone):
-                task.cancel()
-            await asyncio.wait({pump, gone})
+        lost = asyncio.ensure_future(self.api.principals.lost(self.principal))
+        whole = await pumped(self._pump(send, seconds), request.gone(), lost)
+        if lost.done() and not lost.cancelled():
+            error = Unauthenticated("the key is no longer valid, or its rights were changed")
+            await self._send(send, [{"type": "ERROR", "object": failure(error)}])
+            whole = True
+        if whole:
+            await send({"type": "http.response.body", "body": b""})
 
     async def _pump(self, send: Send, seconds: int) -> None:
         clock, kind = self.api.clock, self.target.kind.kind

@@ -7,7 +7,7 @@ own reads show it. Must not know HTTP or NATS subjects. Read next: ../domain/own
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,8 @@ from shared.telemetry.tracing import Cause, caused_by, current_cause
 
 WRITE_SECONDS = 10.0
 _ATTEMPTS = 6
+_CONFIRMED = "ApiKey"
+"""Whoever deletes a key must be able to rely on the answer, and whoever makes one to use it at once."""
 _GENERATED_BASE = 58
 """Kubernetes cuts the prefix of a generated name so that five characters fit into a label."""
 
@@ -88,11 +90,14 @@ class Written:
 class Objects:
     """Create, replace, patch, apply and delete of any kind."""
 
-    def __init__(self, store: Store, watch: WatchCache, bus: BusClient, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, watch: WatchCache, bus: BusClient, clock: Clock, confirmed: Callable[[], Awaitable[None]]
+    ) -> None:
         self._store = store
         self._watch = watch
         self._bus = bus
         self._clock = clock
+        self._confirmed = confirmed
 
     async def create(self, place: Place, body: Mapping[str, Any], options: Options) -> Written:
         """A new object; without a name, one is made from `metadata.generateName`.
@@ -178,9 +183,7 @@ class Objects:
             propagation=options.propagation,
             grace_period_seconds=options.grace_seconds,
         )
-        answer = await self._write(place, request, options, "delete")
-        if answer.object is None and not options.dry_run:
-            await self._watch.gone(current)
+        answer = await self._write(place, request, options, "delete", current)
         details = {"name": place.name, "group": place.kind.group, "kind": place.kind.plural, "uid": current.uid}
         return Written(answer.object, details=details)
 
@@ -210,14 +213,14 @@ class Objects:
             return Written(current.json(), warnings=decoded.warnings)
         request = _request("replace", place, wanted).model_copy(update={"expected_revision": current.revision})
         try:
-            answer = await self._write(place, request, options, step)
+            answer = await self._write(place, request, options, step, current)
         except Aborted as error:
             raise _Stale(error) from None
-        if answer.object is None and not options.dry_run:
-            await self._watch.gone(current)
         return Written(answer.object, warnings=decoded.warnings)
 
-    async def _write(self, place: Place, request: WriteObject, options: Options, step: str) -> WriteAnswer:
+    async def _write(
+        self, place: Place, request: WriteObject, options: Options, step: str, current: Document | None = None
+    ) -> WriteAnswer:
         operation = _operation(request, options, step) or new_id(unix_ms(self._clock.now()))
         request = request.model_copy(
             update={
@@ -233,10 +236,18 @@ class Objects:
             answer = await self._asked(place, request, operation)
         if answer.error is not None:
             raise _shown(from_dict(answer.error), place)
-        if answer.object is not None and not options.dry_run:
-            revision = int(answer.object["metadata"].get("resourceVersion") or 0)
-            await self._watch.reached(place.kind.kind, revision)
+        if not options.dry_run:
+            await self._shown_here(place, answer, current)
         return answer
+
+    async def _shown_here(self, place: Place, answer: WriteAnswer, before: Document | None) -> None:
+        """Return when this gateway's own reads show the write, and, of a key, when the workers of this host go by it."""
+        if answer.object is not None:
+            await self._watch.reached(place.kind.kind, int(answer.object["metadata"].get("resourceVersion") or 0))
+        elif before is not None:
+            await self._watch.gone(before)
+        if place.kind.kind == _CONFIRMED:
+            await self._confirmed()
 
     async def _asked(self, place: Place, request: WriteObject, operation: str) -> WriteAnswer:
         if request.object is not None and len(request.model_dump_json()) > 2 * MAX_BYTES:

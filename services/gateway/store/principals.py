@@ -6,6 +6,8 @@ Read next: ../domain/auth.py.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
 from datetime import UTC, datetime
@@ -57,6 +59,8 @@ class Principals:
         self._admin_hash = token_hash(key, admin_token) if admin_token else ""
         self._clock = clock
         self._by_hash: dict[str, Document] = {}
+        self._followed: dict[str, asyncio.Event] = {}
+        """By uid of a key: set when it no longer opens what it did."""
         cache.listen(self._changed)
 
     def hash(self, token: str) -> str:
@@ -75,8 +79,19 @@ class Principals:
         document = self._by_hash.get(found)
         if document is None or not self._valid(document):
             raise Unauthenticated("the key is not known, or no longer valid")
-        role: Role = document.body["spec"].get("role", "model-user")
-        return Principal(document.name, role, "" if role == "admin" else document.namespace)
+        return _principal(document)
+
+    async def lost(self, principal: Principal) -> None:
+        """Returns when what the principal may do ends or changes: its key expired, was changed, disabled or deleted."""
+        if not principal.key:
+            await asyncio.Event().wait()
+        changed = self._followed.setdefault(principal.key, asyncio.Event())
+        held = next((d for d in self._by_hash.values() if d.uid == principal.key), None)
+        if held is None or not self._valid(held) or _principal(held) != principal:
+            return
+        left = (principal.expires - self._clock.now()).total_seconds() if principal.expires else None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), left)
 
     def _valid(self, document: Document) -> bool:
         spec: dict[str, Any] = document.body.get("spec") or {}
@@ -92,6 +107,17 @@ class Principals:
             self._by_hash.pop(_hash(document), None)
         if change.type != DELETED and _hash(change.document):
             self._by_hash[_hash(change.document)] = change.document
+        same_rights = change.old is not None and _principal(change.old) == _principal(change.document)
+        if change.type == DELETED or not same_rights or not self._valid(change.document):
+            for uid in {document.uid for document in (change.old, change.document) if document is not None}:
+                self._followed.pop(uid, asyncio.Event()).set()
+
+
+def _principal(document: Document) -> Principal:
+    spec: dict[str, Any] = document.body.get("spec") or {}
+    role: Role = spec.get("role", "model-user")
+    expires = _moment(spec["expires"]) if spec.get("expires") else None
+    return Principal(document.name, role, "" if role == "admin" else document.namespace, document.uid, expires)
 
 
 def _hash(document: Document) -> str:

@@ -205,6 +205,10 @@ async def serve(folder: HubFolder, listener: socket.socket) -> None:
         await server._serve([listener])  # noqa: SLF001 - serve() would take the service's signals
     finally:
         server.should_exit = True
+        for accepting in getattr(server, "servers", ()):  # none before it started
+            accepting.close()
+        for connection in tuple(server.server_state.connections):
+            connection.shutdown()
         listener.close()
 
 

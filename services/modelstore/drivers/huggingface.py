@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -47,6 +48,7 @@ class HuggingFaceSource:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
+        _keep_loopback_direct()
         api = HfApi(endpoint=self._endpoint, token=token or False)
         try:
             commit = str(api.model_info(repository, revision=revision, timeout=self._timeout).sha)
@@ -108,6 +110,19 @@ class HuggingFaceSource:
             )
             return SourceError(ResolveReason.ACCESS_DENIED, sentence)
         return SourceError(ResolveReason.SOURCE_UNAVAILABLE, f"{self._endpoint} answered {status or 'badly'}")
+
+
+@cache
+def _keep_loopback_direct() -> None:
+    """A proxy of this host's environment is for other hosts: the local hub is asked directly, once for the process."""
+    import httpx2
+    from huggingface_hub import set_client_factory
+
+    def client() -> httpx2.Client:
+        loopback = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
+        return httpx2.Client(follow_redirects=True, timeout=None, mounts=loopback)
+
+    set_client_factory(client)
 
 
 def _file(entry: dict[str, Any]) -> ManifestFile:

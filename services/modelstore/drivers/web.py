@@ -188,7 +188,10 @@ def _headers(origin: Origin, token: str, resume: Resume) -> dict[str, str]:
 
 def _redirected(url: str, origin: Origin, location: str, token: str) -> tuple[str, str]:
     """The next address, and the token if it may go there."""
-    onward = urljoin(url, location)
+    try:
+        onward = urljoin(url, location)
+    except ValueError:
+        raise DeliveryError(DeliveryReason.INVALID_REQUEST, f"{origin[1]} redirects to no address") from None
     following, _ = _address(onward)
     if origin[0] == "https" and following[0] != "https":
         sentence = f"{origin[1]} redirects from https to plain http; that is not followed"

@@ -6,7 +6,6 @@ Read next: ../projections/board.py.
 from __future__ import annotations
 
 from shared.errors import Unavailable
-from shared.store import keys
 from shared.store.cache import DocumentCache
 from shared.store.client import Store
 
@@ -16,11 +15,8 @@ CATCH_UP_SECONDS = 2.0
 async def caught_up(store: Store, cache: DocumentCache) -> None:
     """Wait until every document written before now is in the view.
 
-    Revisions are also given to leases and to facts without a document; those never come through the log.
-
     Raises:
         Unavailable: it lags behind.
     """
-    logged = int((await store.read_hash(keys.META)).get("logged") or 0)
-    if not await cache.reached(logged, CATCH_UP_SECONDS):
+    if not await cache.reached(await store.revision(), CATCH_UP_SECONDS):
         raise Unavailable("this copy's view of the documents lags behind")

@@ -14,8 +14,8 @@ from tests.support.dataplane import Plane
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[Plane]:
-    """Ready; small limits, so that they can be reached."""
-    running = Plane(GPUBUS_BODY_LIMIT=str(1 << 20), GPUBUS_FIRST_BYTE_SECONDS="2", GPUBUS_IDLE_SECONDS="2")
+    """Ready; with a small limit of bodies, so that it can be reached."""
+    running = Plane(GPUBUS_BODY_LIMIT=str(1 << 20))
     try:
         yield running.start()
     finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 
 import openai
 import pytest
@@ -342,23 +343,39 @@ async def test_a_second_answer_that_nobody_asked_for_reaches_nobody(plane):
     assert [(reply.raw, reply.header("x-evil")) for reply in replies] == [(ANSWER, "")] * 3
 
 
-@pytest.mark.parametrize(("begun", "status"), [(False, 504), (True, 200)])
-async def test_a_silent_engine_is_given_up_and_not_asked_twice(plane, begun, status):
+async def test_a_silent_engine_is_given_up_and_not_asked_twice(plane):
     async def silent(_, seen, writer):
-        if begun:
+        if seen.body["stream"]:
             writer.write(STREAM_HEAD + chunk(delta("a")))
         await asyncio.sleep(PATIENCE)
 
-    async with Engine(silent) as engine:
-        model = await plane.serve(engine.port)
+    port = free_port()
+    limits = {"GPUBUS_FIRST_BYTE_SECONDS": "1", "GPUBUS_IDLE_SECONDS": "1"}
+    impatient = plane.worker("gateway-worker-impatient", GPUBUS_PORT=str(port), **limits)
+    try:
+        impatient.start().ready()
+        async with Engine(silent) as one, Engine(silent) as two:
+            model = await plane.serve(one.port, two.port)
+            await eventually(lambda: lists(plane, model, port), PATIENCE)
 
-        got = await plane.ask(chat(model, stream=True))
-        await eventually(lambda: engine.open == 0, PATIENCE)
+            whole = await plane.ask(chat(model, stream=False), port=port)
+            stream = await plane.ask(chat(model, stream=True), port=port)
+            await eventually(lambda: one.open + two.open == 0, PATIENCE / 2)
+    finally:
+        impatient.end()
 
-    assert got.status == status
-    assert len(engine.seen) == 1
-    error = json.loads(got.frames[-1])["error"] if begun else got.error
-    assert "no byte for 2 s" in error["message"]
+    assert (whole.status, stream.status) == (504, 200)
+    assert len(one.seen) + len(two.seen) == 2
+    for error in (whole.error, json.loads(stream.frames[-1])["error"]):
+        assert "no byte for 1 s" in error["message"]
+
+
+async def lists(plane, model, port):
+    """Whether the worker on another port knows a model, too."""
+    async with plane.wire(port) as wire:
+        key = f"authorization: Bearer {ADMIN_TOKEN}"
+        wire.send(f"GET /v1/models/{model} HTTP/1.1\r\nhost: x\r\n{key}\r\n\r\n".encode())
+        return (await wire.reply()).status == 200
 
 
 async def test_a_stranger_on_the_replicas_port_is_not_believed(plane):
@@ -397,7 +414,8 @@ async def test_a_client_that_leaves_frees_the_engine(plane):
 
 
 async def test_a_slow_reader_holds_the_engine_back_and_gets_everything(plane):
-    count, filler = 400, "x" * 50_000
+    # More than all socket buffers on the way can hold.
+    count, filler = 1_000, "x" * 50_000
     sent = 0
 
     async def flood(_, seen, writer):
@@ -411,7 +429,9 @@ async def test_a_slow_reader_holds_the_engine_back_and_gets_everything(plane):
 
     async with Engine(flood) as engine:
         model = await plane.serve(engine.port)
-        reader, writer = await asyncio.open_connection("127.0.0.1", plane.port, limit=1 << 16)
+        link = socket.create_connection(("127.0.0.1", plane.port))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        reader, writer = await asyncio.open_connection(sock=link, limit=1 << 16)
         wire = Wire(reader, writer)
         try:
             wire.send(post(chat(model, stream=True)))
@@ -463,6 +483,28 @@ async def test_requests_go_to_the_least_busy_replica(plane):
 
     assert spread == [4, 4, 4]
     assert {reply.status for reply in replies} == {200}
+
+
+async def test_a_replica_that_is_stuck_gets_no_more_than_the_others_have(plane):
+    free = asyncio.Event()
+
+    async def stuck(engine, seen, writer):
+        await free.wait()
+        await answer_chat(engine, seen, writer)
+
+    async with Engine(stuck) as slow, Engine() as quick:
+        model = await plane.serve(slow.port, quick.port)
+        running = []
+        while not slow.seen:
+            running.append(asyncio.ensure_future(plane.ask(chat(model))))
+            await asyncio.sleep(0.01)
+        statuses = {(await plane.ask(chat(model))).status for _ in range(10)}
+        kept = len(slow.seen)
+        free.set()
+        await asyncio.gather(*running)
+
+    assert statuses == {200}
+    assert kept == 1
 
 
 async def test_many_streams_at_once_do_not_mix(plane):

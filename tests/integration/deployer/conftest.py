@@ -479,6 +479,16 @@ class _Answer:
         self.body += data
 
 
+async def _over(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    _, deaf = await asyncio.wait(tasks, timeout=30)
+    for task in deaf:
+        task.print_stack()
+    assert not deaf, "a task that was told to end goes on"
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _kept_running(relay: Relay) -> None:
     while True:
         try:
@@ -515,13 +525,12 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await runner.start()
     await house.namespace("default")
     yield house
-    await runner.stop()
+    async with asyncio.timeout(30):
+        await runner.stop()
     for child in house.children:
         child.kill()
     _end_pods(tmp_path)
-    for task in house.tasks:
-        task.cancel()
-    await asyncio.gather(*house.tasks, return_exceptions=True)
+    await _over(house.tasks)
     for host in house.hosts:
         await host.close()
     await bus.close()

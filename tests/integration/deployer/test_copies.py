@@ -38,6 +38,35 @@ async def test_a_controller_that_is_killed_at_each_commit_in_turn_ends_the_same(
     assert sorted(fact.name for fact in house.heard(d.ReplicaStopped)) == ["m-server-r0", "m-server-r1"]
 
 
+@pytest.mark.parametrize("point", ["deployer.before-commit", "deployer.after-commit"])
+async def test_what_a_killed_copy_left_half_done_is_finished_by_the_others(house, tmp_path, point):
+    other = house.controller("deployer-2").start()
+    await eventually(lambda: [line for line in other.logged("lease_acquired") if line["lease"] == "resync"])
+    other.ready()
+    await house.pool()
+    await house.simulated("s1")
+    house.scheduler.nodes = ["s1"]
+    flag = tmp_path / "flag"
+    dying = house.controller("deployer-1", GPUBUS_FAULTS=f"{point}=kill@{flag}")
+    keeper = asyncio.ensure_future(_kept(dying, flag))
+    try:
+        for number in range(3):
+            await retried(lambda n=number: house.deploy(f"m{n}"), "AlreadyExists")
+        for number in range(3):
+            await house.available(f"m{number}", timeout=40)
+        for number in range(3):
+            await retried(lambda n=number: house.delete("ModelDeployment", f"m{n}"), "NotFound")
+        for number in range(3):
+            await house.gone("ModelDeployment", f"m{number}", timeout=40)
+    finally:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+    assert len(house.scheduler.submitted) == len(set(house.scheduler.submitted)) == 3
+    await eventually(lambda: len(house.heard(d.DeploymentRemoved)) == 3)
+    assert len(house.heard(d.ReplicaReady)) == 3
+    assert len(house.heard(d.ReplicaStopped)) == 3
+
+
 async def _kept(controller, flag):
     """Start it again whenever it dies; arm the fault again a few times."""
     for _ in range(8):

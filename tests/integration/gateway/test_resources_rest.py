@@ -1,11 +1,14 @@
 """The resource API over plain HTTPS: status codes, garbage, name reuse, deletion, secrets that stay secret."""
 
 import base64
+import hashlib
 import json
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from services.gateway.domain.auth import token_hash
 from tests.support.gateway import ADMIN_TOKEN
 from tests.support.wait import eventually_sync
 
@@ -113,8 +116,7 @@ def test_wrong_addresses_and_parameters_have_their_codes(gateway, method, path, 
 def test_unlike_media_types_are_refused(gateway):
     assert gateway.call("GET", MAPS, accept="text/html").status == 406
     assert gateway.call("PATCH", f"{MAPS}/x", {}, content="application/strategic-merge-patch+xml").status == 415
-    path = "/apis/gpubus.io/v1/namespaces/default/apikeys/x"
-    assert gateway.call("PATCH", path, {}, content="application/strategic-merge-patch+json").status == 415
+    assert gateway.call("PATCH", f"{MAPS}/x", {}, content="application/json").status == 415
 
 
 @pytest.mark.parametrize(
@@ -396,6 +398,73 @@ def test_key_opens_the_door_until_it_is_revoked(gateway):
         assert gateway.call("GET", MAPS, token=token).status == 200
         gateway.call("DELETE", f"{KEYS}/door-{number}")
         assert gateway.call("GET", MAPS, token=token).status == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("deleted", None),
+        ("disabled", {"disabled": True}),
+        ("expired", {"expires": "2001-01-01T00:00:00Z"}),
+        ("lowered", {"role": "model-user"}),
+    ],
+)
+def test_watch_ends_with_the_rights_it_was_opened_with(gateway, name, change):
+    token = gateway.new_key(name, "viewer")
+
+    with gateway.watch(f"{MAPS}?watch=true", token=token) as watch:
+        gateway.call("PATCH", f"{KEYS}/{name}", {"spec": {"description": "x"}}, content="application/merge-patch+json")
+        gateway.call("POST", MAPS, named(f"before-{name}"))
+        eventually_sync(lambda: ("ADDED", f"before-{name}") in watch.types())
+        if change is None:
+            gateway.call("DELETE", f"{KEYS}/{name}")
+        else:
+            gateway.call("PATCH", f"{KEYS}/{name}", {"spec": change}, content="application/merge-patch+json")
+        eventually_sync(lambda: watch.ended)
+
+    assert watch.events[-1]["type"] == "ERROR"
+    assert watch.events[-1]["object"]["code"] == 401
+
+
+def test_watch_ends_when_its_key_expires(gateway):
+    soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+    made = gateway.call("POST", KEYS, named("soon", spec={"role": "viewer", "expires": soon})).body
+
+    with gateway.watch(f"{MAPS}?watch=true", token=made["status"]["token"]) as watch:
+        eventually_sync(lambda: watch.ended)
+
+    assert watch.events[-1]["object"]["code"] == 401
+    assert gateway.call("GET", MAPS, token=made["status"]["token"]).status == 401
+
+
+def test_creation_of_a_key_warns_that_it_is_shown_once(gateway):
+    made = gateway.call("POST", KEYS, named("warned"))
+    read = gateway.call(
+        "PATCH", f"{KEYS}/warned", {"metadata": {"labels": {"a": "b"}}}, content="application/merge-patch+json"
+    )
+
+    assert "status.token" in made.headers["Warning"]
+    assert made.body["status"]["token"] not in made.headers["Warning"]
+    assert read.headers["Warning"] is None
+
+
+def test_models_of_a_key_are_checked(gateway):
+    made = gateway.call("POST", KEYS, named("models", spec={"models": ["m", " "]}))
+
+    assert made.status == 422
+    assert made.fields == ["spec.models[1]"]
+
+
+def test_hashes_depend_on_the_servers_own_secret(gateway):
+    """A copied store without the secret opens nothing: the same token has another hash elsewhere."""
+    token = gateway.new_key("keyed", "viewer")
+    reply = gateway.redis.ask("HGET", "{gpubus}:doc:ApiKey:default/keyed", "body")
+    kept = json.loads(reply.partition(b"\r\n")[2])["spec"]["hash"]
+    secret = (gateway.dir / "run" / "key-secret").read_bytes().strip()
+
+    assert kept == token_hash(secret, token)
+    assert kept != hashlib.sha256(token.encode()).hexdigest()
+    assert kept != token_hash(b"x" * 32, token)
 
 
 def test_key_that_is_disabled_or_expired_is_refused(gateway):

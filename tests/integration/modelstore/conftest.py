@@ -81,6 +81,7 @@ class House:
 
     async def put(self, service: str, body: dict[str, Any], *facts: Fact) -> None:
         about = body["metadata"]
+        about.setdefault("uid", f"uid-{about['name']}")
         put = Put(body["kind"], about.get("namespace", ""), about["name"], body, ANY)
         await self.commit(service, Commit(puts=(put,), facts=facts))
 

@@ -206,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.origin.answer(self)
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815 - the base class looks for it
 
     def lower(self) -> dict[str, str]:
         return {name.lower(): value for name, value in self.headers.items()}

@@ -85,6 +85,13 @@ async def test_other_kinds_move_the_revision_only(store: Store) -> None:
         assert changes == []
 
 
+async def test_a_lease_is_no_revision_to_wait_for(store: Store) -> None:
+    await store.commit(Commit(puts=[Put("Node", "", "n", {}, None)]))
+    async with following(store, "Node") as (cache, _):
+        assert await store.lease("x").acquire()
+        assert await cache.reached(await store.revision(), 5)
+
+
 async def test_waiting_for_a_revision_that_does_not_come_ends(store: Store) -> None:
     async with following(store, "Workload") as (cache, _):
         assert not await cache.reached(cache.revision + 10**9, 0.05)

@@ -177,3 +177,26 @@ def test_namespace_on_a_cluster_wide_object_is_malformed():
 def test_kind_that_is_not_served_is_refused_with_a_hint(body, word):
     with pytest.raises(Malformed, match=word):
         kind_of(body)
+
+
+@pytest.mark.parametrize("wrong", [{"replicas": "2"}, {"replicas": -1}, {"bogus": 1}, {"env": [None]}])
+def test_refusal_names_the_object_as_kubectl_prints_it(wrong):
+    sent = changed(DEPLOYMENT, ("spec", "roles", 0), {**DEPLOYMENT["spec"]["roles"][0], **wrong})
+
+    with pytest.raises((Malformed, InvalidArgument)) as caught:
+        decode(KINDS["ModelDeployment"], sent)
+
+    assert caught.value.fields["kind"] == "ModelDeployment"
+    assert caught.value.fields["name"] == "a"
+
+
+def test_sentences_are_ours_not_the_librarys():
+    sent = changed(DEPLOYMENT, ("spec", "engine"), {})
+
+    with pytest.raises(InvalidArgument) as missing:
+        decode(KINDS["ModelDeployment"], sent)
+    with pytest.raises(Malformed) as wrong:
+        decode(KINDS["ModelDeployment"], changed(DEPLOYMENT, ("spec", "roles", 0, "replicas"), "2"))
+
+    assert missing.value.message == "spec.engine.name: is required"
+    assert wrong.value.message == "spec.roles[0].replicas: must be a valid integer"

@@ -1,12 +1,18 @@
 """Merge, JSON and strategic patches: the standards' own examples, and what must be refused."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.gateway.domain.merging import merge_keys
 from services.gateway.domain.patches import json_patch, merge_patch
 from services.gateway.domain.strategic import strategic_merge
+from services.gateway.routes import openapi
+from services.gateway.routes.discovery import groups
 from shared.errors import InvalidArgument, Malformed
+from shared.resources.kinds import KINDS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
@@ -160,3 +166,80 @@ def test_strategic_patch_keeps_only_the_named_keys_and_drops_plain_values():
 def test_strategic_patch_with_a_wrong_directive_is_malformed(patch):
     with pytest.raises(Malformed):
         strategic_merge(POD, patch)
+
+
+ROLES = {
+    "spec": {"roles": [{"name": "a", "replicas": 3, "env": [{"name": "X", "value": "1"}], "ports": [{"port": 1}]}]}
+}
+
+
+@pytest.mark.parametrize(
+    ("patch", "role"),
+    [
+        ({"size": 2}, {**ROLES["spec"]["roles"][0], "size": 2}),
+        ({"env": [{"name": "X", "value": "2"}]}, {**ROLES["spec"]["roles"][0], "env": [{"name": "X", "value": "2"}]}),
+        ({"env": [{"name": "X", "$patch": "delete"}]}, {**ROLES["spec"]["roles"][0], "env": []}),
+        ({"ports": [{"port": 2}]}, {**ROLES["spec"]["roles"][0], "ports": [{"port": 1}, {"port": 2}]}),
+    ],
+)
+def test_roles_of_a_deployment_merge_by_name(patch, role):
+    merged = strategic_merge(ROLES, {"spec": {"roles": [{"name": "a", **patch}]}}, merge_keys(KINDS["ModelDeployment"]))
+
+    assert merged == {"spec": {"roles": [role]}}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.kind)
+def test_patches_of_a_kind_take_the_same_types_wherever_they_are_told(kind):
+    """kubectl looks at any one of them, by chance."""
+    place = "api/v1" if not kind.group else f"apis/{kind.api_version}"
+    paths = json.loads(openapi.document(place))["paths"].values()
+    named = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+    taken = [
+        set(path["patch"]["requestBody"]["content"])
+        for path in paths
+        if "patch" in path and path["patch"]["x-kubernetes-group-version-kind"] == named
+    ]
+
+    assert all("application/strategic-merge-patch+json" in types for types in taken)
+    assert len(taken) == (0 if kind.read_only else 1)
+
+
+def test_list_without_keys_of_its_own_is_replaced():
+    keys = merge_keys(KINDS["Instance"])
+
+    merged = strategic_merge({"spec": {"env": [{"name": "a"}]}}, {"spec": {"env": [{"name": "b"}]}}, keys)
+
+    assert merged == {"spec": {"env": [{"name": "b"}]}}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.group], ids=lambda kind: kind.kind)
+def test_kubectl_is_told_of_the_merges_that_the_server_makes(kind):
+    """One that only one side knows of would lose elements, or bring removed ones back."""
+    place = next(f"apis/{version}" for version in groups() if version == kind.api_version)
+    schemas = json.loads(openapi.document(place))["components"]["schemas"]
+    mine = {name: schema for name, schema in schemas.items() if _reaches(schemas, kind, name)}
+
+    told = {
+        (field, below.get("x-kubernetes-patch-merge-key"))
+        for schema in mine.values()
+        for field, below in schema.get("properties", {}).items()
+        if "x-kubernetes-patch-merge-key" in below
+    }
+
+    assert told == set(merge_keys(kind).items())
+
+
+def _reaches(schemas, kind, wanted):
+    top = next(
+        name
+        for name, s in schemas.items()
+        if {"kind": kind.kind}.items() <= (s.get("x-kubernetes-group-version-kind") or [{}])[0].items()
+    )
+    seen, left = set(), [top]
+    while left:
+        name = left.pop()
+        if name not in seen:
+            seen.add(name)
+            left += [part.split('"')[0] for part in json.dumps(schemas[name]).split("#/components/schemas/")[1:]]
+    return wanted in seen

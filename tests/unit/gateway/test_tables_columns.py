@@ -211,3 +211,45 @@ def test_setting_shows_what_is_in_force():
     body = {"metadata": {"name": "model-store-peer-sync"}, "spec": {"value": "false"}}
 
     assert shown(KINDS["Setting"], body)["status"] == {"value": "false", "default": "true"}
+
+
+def test_password_of_a_registry_is_shown_to_those_who_may_write_it():
+    body = {
+        "metadata": {"name": "r", "annotations": {"last": "geheim"}},
+        "spec": {"registry": "r.io", "password": "geheim"},
+    }
+
+    seen = shown(KINDS["InstanceImagePullSecret"], body, secrets=False)
+
+    assert "geheim" not in str(seen)
+    assert seen["spec"]["registry"] == "r.io"
+    assert shown(KINDS["InstanceImagePullSecret"], body, secrets=True)["spec"] == body["spec"]
+
+
+def test_empty_metadata_is_left_out():
+    body = {"metadata": {"name": "n", "namespace": "", "labels": {}, "annotations": {"a": "b"}, "finalizers": []}}
+
+    assert shown(KINDS["Node"], body)["metadata"] == {"name": "n", "annotations": {"a": "b"}}
+    assert body["metadata"]["labels"] == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({}, "Active"),
+        ({"expires": "2000-01-01T00:00:00Z"}, "Expired"),
+        ({"expires": "2000-01-01T00:00:00"}, "Expired"),
+        ({"expires": "2900-01-01T00:00:00Z"}, "Active"),
+        ({"expires": "2000-01-01T00:00:00Z", "disabled": True}, "Disabled"),
+    ],
+)
+def test_key_says_whether_it_still_opens(spec, word):
+    row = table("ApiKey", [{"metadata": {"name": "k"}, "spec": spec}], now=NOW)
+
+    assert row["rows"][0]["cells"][[c["name"] for c in row["columnDefinitions"]].index("Phase")] == word
+
+
+def test_pod_runs_before_anybody_knows_since_when():
+    body = {"status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}}
+
+    assert shown(KINDS["Pod"], body)["status"]["phase"] == "Running"

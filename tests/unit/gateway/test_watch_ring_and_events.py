@@ -202,3 +202,29 @@ async def test_number_of_events_is_bounded_and_revisions_rise():
     assert len(events.list(None)) == KEPT
     found = [e.revision for e in events.list(None)]
     assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("pool.formed", {"entrance": "e", "nodes": 1, "devices": 4}, "entrance e, 1 node, 4 devices"),
+        ("pool.resized", {"nodes": 2, "devices": 0}, "now 2 nodes"),
+        ("workload.admitted", {"name": "w", "node": "n1", "devices": ["a"]}, "w goes to n1 with 1 device"),
+        ("workload.admitted", {"name": "w", "node": "n1", "devices": []}, "w goes to n1"),
+        ("workload.admitted", {"name": "w", "node": "n1"}, "w goes to n1"),
+        (
+            "capacity.freed",
+            {"name": "p", "node": "", "reason": "CapacityAppeared"},
+            "capacity freed (CapacityAppeared)",
+        ),
+        ("pod.failed", {"message": "exit code 3\nboom\n\nbang\n"}, "exit code 3 | boom | bang"),
+        ("pod.ready", {"node": "n1"}, "is ready on n1"),
+    ],
+)
+async def test_sentences_read_well_in_one_line(kind, data, said):
+    events, _ = await made()
+    sent = {"ownerKind": "", "deployment": "", **data}
+
+    events.take(fact(1, kind, **sent))
+
+    assert [event.body["message"] for event in events.list(None)] == [said]

@@ -4,10 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from services.modelstore.domain import delivery, lifecycle
+from services.modelstore.domain.progress import Progress
 from services.modelstore.domain.reasons import ResolveReason, deliver_pause, resolve_pause
 from services.modelstore.domain.revision import Failure, Listing, Resolution, resolve
 from services.modelstore.domain.rules import causes, facts
-from services.modelstore.progress import Progress
 from shared.events.artifact import ArtifactDelivering, ArtifactEvicted, ArtifactFailed, ArtifactReady
 from shared.manifest import ManifestFile
 from shared.reports import ModelsReported, ModelState

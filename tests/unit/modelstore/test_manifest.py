@@ -59,7 +59,7 @@ LINE = f"sha256:{SHA} 3 ".encode()
         HEADER + f"sha256:{SHA} 03 a\n".encode(),
         HEADER + f"sha256:{SHA} -3 a\n".encode(),
         HEADER + f"sha256:{SHA} {'9' * 5000} a\n".encode(),
-        HEADER + f"sha256:{SHA} ３ a\n".encode(),
+        HEADER + f"sha256:{SHA} \uff13 a\n".encode(),
         HEADER + f"md5:{SHA} 3 a\n".encode(),
         HEADER + f"sha256:{SHA.upper()} 3 a\n".encode(),
         HEADER + b"sha256\n",
@@ -83,7 +83,9 @@ def test_path_that_could_leave_the_store_or_break_it_is_refused(path):
         build([a_file(path)])
 
 
-@pytest.mark.parametrize("path", ["a..b/w..safetensors", "...", "-rf", "~", "a\\b", "x" * 255, "ü" * 127, "/".join("a" * 64)])
+@pytest.mark.parametrize(
+    "path", ["a..b/w..safetensors", "...", "-rf", "~", "a\\b", "x" * 255, "ü" * 127, "/".join("a" * 64)]
+)
 def test_unusual_names_that_stay_below_the_tree_are_good(path):
     assert build([a_file(path)]).files[0].path == path
 

@@ -1,6 +1,6 @@
 """How far running deliveries are, as agents tell it several times a second; nothing of it is stored.
 
-Read next: handlers.py (hears it), loops.py (counts with it).
+Read next: services/modelstore/loops.py, which counts with it.
 """
 
 from __future__ import annotations
