@@ -71,10 +71,22 @@ def _issue(
     if names:
         alternatives = x509.SubjectAlternativeName([_alternative(one) for one in dict.fromkeys(filter(None, names))])
         builder = builder.add_extension(alternatives, critical=False)
-    if signer is not None:
+    if signer is None:
+        builder = builder.add_extension(_signs_certificates(), critical=True)
+    else:
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         builder = builder.add_extension(authority, critical=False)
     return builder.sign(signer or key, hashes.SHA256())
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    """What a CA must say of its key, or strict verification (Python 3.13's default) takes none of its certificates."""
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+        key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
 
 
 def _name(text: str) -> x509.Name:

@@ -223,6 +223,7 @@ class Handlers:
             await self._pods.reconcile(pod.namespace, pod.name, resync=True)
         for namespace in self._leaving():
             await self.empty(namespace)
+        await self._nodes.wake_waiting()
 
     async def give_up(self, node: str) -> None:
         """The grace of a lost node is over."""

@@ -105,20 +105,19 @@ async def run_leased(store: Store, name: str, body: Callable[[Lease], Awaitable[
 
 async def _while_held(lease: Lease, body: Callable[[Lease], Awaitable[None]], clock: Clock) -> bool:
     """True when the body ended by itself, False when the lease was lost first."""
-    ended = False
+    work, renewals = asyncio.ensure_future(_bare(body, lease)), asyncio.ensure_future(_renewed(lease, clock))
     try:
-        async with asyncio.TaskGroup() as tasks:
-            work = tasks.create_task(_bare(body, lease))
-            renewals = tasks.create_task(_renewed(lease, clock))
-            await asyncio.wait({work, renewals}, return_when=asyncio.FIRST_COMPLETED)
-            ended = work.done()
-            work.cancel()
-            renewals.cancel()
-    except BaseExceptionGroup as group:
-        if all(isinstance(error, LeaseLost) for error in group.exceptions):
-            return False
-        raise group.exceptions[0] from None
-    return ended
+        await asyncio.wait({work, renewals}, return_when=asyncio.FIRST_COMPLETED)
+        ended = work.done()
+    finally:  # no TaskGroup: told to end in the moment in which the lease is lost, it would raise the loss alone
+        work.cancel()
+        renewals.cancel()
+        results = await asyncio.gather(work, renewals, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, Exception)]
+    for error in errors:
+        if not isinstance(error, LeaseLost):
+            raise error
+    return ended and not errors
 
 
 async def _bare(body: Callable[[Lease], Awaitable[None]], lease: Lease) -> None:

@@ -8,19 +8,21 @@ Read next: tests/support/journeys.py.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.journeys import HOST_POOL, PATIENCE, Room, Told, artifact, deployment, engines, on_host, until
-from tests.support.stack import alive, condition
+from tests.support.journeys import PATIENCE, WORKER, Room, Told, artifact, deployment, engines, on_host
+from tests.support.stack import alive
 from tests.support.wait import eventually_sync
 
 pytestmark = pytest.mark.timeout(150)
+
+KV_POOLS = f"{WORKER}/kvcachepools"
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +70,11 @@ def told_once(told: Told, replicas: int = 2) -> None:
 
 # kill -9, at no place in particular
 
-ANYWHERE = interleaved(
-    [
-        (process, step)
-        for process in (
-            "nats-server", "redis-server", "scheduler", "deployer", "modelstore", "gateway", "discovery", "kvcache",
-            "gateway-worker-0", "fleet",
-        )
-        for step in ("accepted", "serving")
-    ]
-)  # fmt: skip
+ANYWHERE = [
+    ("nats-server", "accepted"), ("redis-server", "accepted"), ("gateway", "accepted"), ("scheduler", "serving"),
+    ("deployer", "accepted"), ("modelstore", "accepted"), ("discovery", "accepted"), ("kvcache", "serving"),
+    ("nats-server", "serving"), ("redis-server", "serving"), ("gateway-worker-0", "serving"), ("fleet", "accepted"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("process", "step"), ANYWHERE, ids=ids(ANYWHERE))
@@ -109,9 +106,10 @@ WAY_UP = interleaved(
         ("scheduler", "scheduler.before-commit", 1), ("scheduler", "scheduler.after-commit", 1),
         ("scheduler", "relay.before-publish", 1), ("scheduler", "relay.after-publish", 1), ("scheduler", "bus.before-ack", 1),
         ("modelstore", "modelstore.before-commit", 1), ("modelstore", "modelstore.after-commit", 1),
-        ("modelstore", "relay.before-publish", 1), ("modelstore", "relay.after-publish", 2), ("modelstore", "bus.before-ack", 1),
-        *(("deployer", f"deployer.{place}-commit", passing) for passing in (1, 2, 3) for place in ("before", "after")),
-        ("deployer", "relay.before-publish", 1), ("deployer", "relay.after-publish", 1), ("deployer", "bus.before-ack", 2),
+        ("modelstore", "relay.before-publish", 2), ("modelstore", "relay.after-publish", 2), ("modelstore", "bus.before-ack", 2),
+        ("deployer", "deployer.before-commit", 1), ("deployer", "deployer.after-commit", 2),
+        ("deployer", "deployer.before-commit", 3), ("deployer", "relay.before-publish", 3),
+        ("deployer", "relay.after-publish", 2), ("deployer", "bus.before-ack", 4),
         ("fleet", "modelstore-agent.before-report", 1), ("fleet", "deployer-agent.before-start", 1),
         ("fleet", "deployer-agent.after-start", 2), ("fleet", "deployer-agent.before-report", 1),
     ]
@@ -136,8 +134,7 @@ WAY_DOWN = interleaved(
     [
         ("scheduler", "scheduler.cancel.before-commit", 1, "delete"), ("scheduler", "scheduler.cancel.after-commit", 1, "scale"),
         ("scheduler", "relay.after-publish", 1, "delete"), ("scheduler", "bus.before-ack", 1, "scale"),
-        ("deployer", "deployer.before-commit", 1, "scale"), ("deployer", "deployer.after-commit", 1, "delete"),
-        ("deployer", "deployer.before-commit", 2, "delete"), ("deployer", "deployer.after-commit", 2, "scale"),
+        ("deployer", "deployer.after-commit", 1, "delete"), ("deployer", "deployer.before-commit", 2, "scale"),
         ("deployer", "relay.after-publish", 1, "delete"), ("deployer", "bus.before-ack", 1, "scale"),
         ("fleet", "deployer-agent.before-report", 1, "delete"),
     ]
@@ -162,3 +159,186 @@ def test_killed_at_a_point_on_the_way_down(kill_stack: Room, process: str, point
     room.free()
 
     told_once(room.check(mark))
+
+
+# What is not on every journey's path: a card that changes, objects of other owners
+
+DEVICES = [
+    ("discovery", "discovery.before-commit"), ("fleet", "discovery-agent.before-report"),
+    ("discovery", "discovery.after-commit"), ("discovery", "relay.after-publish"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("process", "point"), DEVICES, ids=ids(DEVICES))
+def test_killed_while_a_card_degrades(kill_stack: Room, process: str, point: str):
+    room = kill_stack
+    mark = room.mark()
+
+    with room.killed(process, point):
+        room.fleet({"node": "sim-1", "device": 3, "unhealthy": "xid 48"})
+    room.remaining(7)
+    room.fleet()
+    room.remaining(8)
+
+    told = room.check(mark)
+    assert len(told.of("device.degraded")) == 1
+    assert len(told.of("device.changed")) == 1
+
+
+OBJECTS = [
+    ("gateway", "gateway.before-commit"), ("kvcache", "kvcache.before-commit"), ("gateway", "gateway.after-commit"),
+    ("kvcache", "kvcache.after-commit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("process", "point"), OBJECTS, ids=ids(OBJECTS))
+def test_killed_while_an_object_is_written(kill_stack: Room, process: str, point: str):
+    """The owner dies before it answers: the client learns nothing, asks again, and the object is there once."""
+    room, name = kill_stack, kill_stack.name()
+    mark = room.mark()
+    if process == "gateway":
+        body, plural = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}, "/api/v1/namespaces/default/configmaps"
+    else:
+        spec = {"allowedScope": {"modelNames": ["m"]}}
+        body, plural = {"apiVersion": "worker.gpustack.ai/v1", "kind": "KVCachePool", "spec": spec}, KV_POOLS
+    body["metadata"] = {"name": name}
+
+    with room.killed(process, point):
+        status, answer = room.user("POST", plural, body, patience=3)
+
+    assert status == 201, answer
+    assert [one["metadata"]["uid"] for one in room.items(plural) if one["metadata"]["name"] == name] == [
+        answer["metadata"]["uid"]
+    ]
+    assert room.user("DELETE", f"{plural}/{name}")[0] == 200
+    told = room.check(mark)
+    assert len(told.of(f"object-{process}.applied", name=name)) == 1
+    assert len(told.of(f"object-{process}.removed", name=name)) == 1
+
+
+# Real processes on this host
+
+HOST = [
+    ("deployer-agent", "deployer-agent.before-start"), ("modelstore-agent", "modelstore-agent.mid-file"),
+    ("deployer-agent", "deployer-agent.after-start"), ("modelstore-agent", "modelstore-agent.before-publish"),
+    ("deployer-agent", "deployer-agent.before-report"), ("modelstore-agent", "modelstore-agent.after-publish"),
+    ("deployer-agent", ""), ("modelstore-agent", "modelstore-agent.before-report"), ("shim", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("process", "point"), HOST, ids=ids(HOST))
+def test_a_real_engine_is_started_once(kill_stack: Room, tmp_path: Path, process: str, point: str):
+    room, name = kill_stack, kill_stack.name()
+    mark = room.mark()
+    starts = tmp_path / "starts"
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    (weights / "model.bin").write_bytes(os.urandom(3 << 20))
+    room.stack.gpubus("hub", "add", str(weights), "--repo", f"house/{name}")
+
+    with room.killed(process, point) if point else contextlib.nullcontext():
+        room.create(artifact(name, f"house/{name}"))
+        room.create(on_host(name, starts))
+    (pod,) = room.serving(name, 1).values()
+    if process == "shim":
+        folder = room.stack.dir / "pods" / pod["metadata"]["uid"]
+        os.kill(json.loads((folder / "shim.json").read_text())["pid"], signal.SIGKILL)
+        room.serving(name, 1)
+    elif not point:
+        room.back(process, room.kill(process))
+        room.serving(name, 1)
+
+    assert [int(line) for line in starts.read_text().splitlines()] == engines(pod["metadata"]["uid"])
+    room.delete(on_host(name, starts))
+    room.delete(artifact(name))
+    room.free()
+    told = room.check(mark)
+    assert len(told.of("replica.ready")) == 1
+    assert len(told.of("artifact.ready")) == 1
+
+
+# Frozen copies
+
+FROZEN = [
+    ("scheduler", "scheduler.before-commit"), ("deployer", "deployer.before-commit"), ("modelstore", "modelstore.before-commit"),
+    ("scheduler", "relay.sending"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("service", "point"), FROZEN, ids=ids(FROZEN))
+def test_a_copy_that_was_frozen_in_the_middle_changes_nothing_when_it_thaws(kill_stack: Room, service: str, point: str):
+    room, name = kill_stack, kill_stack.name()
+    mark = room.mark()
+    flag = room.order(service, point, "stop")
+    make(room, name)
+    eventually_sync(lambda: not flag.exists(), timeout=PATIENCE)
+
+    second = room.second(service).start()
+    try:
+        second.ready()
+        room.serving(name, 2)
+        os.kill(room.stack.pids()[service], signal.SIGCONT)
+        room.scale(name, 1)
+        room.serving(name, 1)
+    finally:
+        os.kill(room.stack.pids()[service], signal.SIGCONT)
+        second.end()
+    remove(room, name)
+    room.free()
+
+    told_once(room.check(mark))
+
+
+def test_a_write_that_times_out_is_made_once(kill_stack: Room):
+    """The owner is frozen: the answer is 'outcome unknown'; asked again with the same key, it is the same write."""
+    room, name = kill_stack, kill_stack.name()
+    mark = room.mark()
+    body = deployment(name, 2)
+    room.create(artifact(name))
+    path = f"{WORKER}/namespaces/default/modeldeployments"
+    os.kill(room.stack.pids()["deployer"], signal.SIGSTOP)
+    try:
+        status, answer = room.stack.request("POST", path, body, headers={"Idempotency-Key": name})
+    finally:
+        os.kill(room.stack.pids()["deployer"], signal.SIGCONT)
+    assert status in {503, 504}, answer
+
+    assert room.user("POST", path, body, name)[0] == 201
+    assert room.user("POST", path, body, name)[0] == 201
+    room.serving(name, 2)
+    remove(room, name)
+    room.free()
+
+    told = room.check(mark)
+    told_once(told)
+    assert len([data for data in told.of("deployment.applied") if data["generation"] == 1]) == 1
+
+
+# The supervisor; last, because it takes the others with it in the end
+
+
+def test_without_its_supervisor_the_stack_works_and_the_next_one_finds_everything(kill_stack: Room):
+    room, name, other = kill_stack, kill_stack.name(), kill_stack.name()
+    mark = room.mark()
+    make(room, name)
+    pods = room.serving(name, 2)
+
+    pid = room.stack.kill("supervisor")
+    eventually_sync(lambda: not alive(pid), timeout=PATIENCE)
+    room.chat(name)
+    room.scale(name, 3)
+    room.serving(name, 3)
+    again = room.stack.gpubus("up", "--detach", "--data-dir", str(room.stack.dir), "--port", "0", check=False)
+    assert again.returncode != 0
+    assert "supervisor is gone" in again.stdout + again.stderr
+    room.stack.down()
+    room.stack.up()
+
+    assert room.serving(name, 3).keys() > pods.keys()
+    remove(room, name)
+    make(room, other, 8)
+    room.serving(other, 8)
+    remove(room, other)
+    room.free()
+    room.check(mark)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from tests.support.wait import eventually_sync
 
 pytestmark = pytest.mark.timeout(120)
 CPU_POOL = "gpustack--generic-linux-amd64"
-SERVE = "import http.server as h, os; h.HTTPServer(('127.0.0.1', int(os.environ['GPUBUS_PORT'])), h.SimpleHTTPRequestHandler).serve_forever()"
+SERVE = (
+    "import http.server as h, sys; "
+    "h.HTTPServer(('127.0.0.1', int(sys.argv[1])), h.SimpleHTTPRequestHandler).serve_forever()"
+)
 
 
 def pod_of(stack: Stack, name: str) -> dict[str, Any]:
@@ -44,13 +48,13 @@ def second(tmp_path: Path) -> Iterator[Stack]:
     yield from started(tmp_path / "second")
 
 
-def custom(name: str) -> dict[str, Any]:
-    """A real process on this host that answers HTTP."""
+def custom(name: str, port: str = "$(GPUBUS_PORT)") -> dict[str, Any]:
+    """A real process on this host that answers HTTP, on the port it is given unless it insists on one."""
     body = deployment(name, "default")
     body["spec"]["engine"] = {"name": "Custom"}
     body["spec"]["roles"][0] |= {
         "instanceType": CPU_POOL, "resources": {"accelerator": 0, "cpu": "1", "ram": "256Mi"},
-        "command": ["python3", "-c", SERVE],
+        "command": ["python3", "-c", SERVE, port],
     }  # fmt: skip
     return body
 
@@ -108,3 +112,24 @@ def test_a_second_up_in_a_running_stacks_data_dir_is_refused_in_one_sentence_and
     assert f"belongs to a running stack (supervisor pid {stack.pids()['supervisor']})" in told.stderr
     assert f"gpubus down --data-dir {stack.dir}" in told.stderr
     assert {name: (stack.dir / name).read_bytes() for name in before} == before
+
+
+def test_a_port_that_another_process_has_is_waited_for_and_its_answers_are_not_the_pods(stack: Stack):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        body = custom("insists", str(port))
+        body["spec"]["roles"][0]["ports"] = [{"port": port}]
+        status, answer = stack.request("POST", path_of(body)[0], body)
+        assert status == 201, answer
+
+        def waiting() -> str:
+            pod = stack.get("pods", "insists-server-r0", group="v1") or {}
+            states = (pod.get("status") or {}).get("containerStatuses") or [{}]
+            return (states[0].get("state") or {}).get("waiting", {}).get("message", "")
+
+        told = eventually_sync(waiting, timeout=30, interval=0.1)
+        assert f"port {port}" in told
+        assert condition(stack.get("modeldeployments", "insists"), "Available")["status"] == "False"
+    pod_of(stack, "insists")
+    assert stack.request("DELETE", path_of(body)[1])[0] == 200
+    eventually_sync(lambda: not items(stack, "/api/v1/namespaces/default/pods"), timeout=60)

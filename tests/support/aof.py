@@ -5,6 +5,8 @@ Read next: tests/integration/store/test_epoch.py.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.support.servers import RedisServer
 
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
@@ -12,7 +14,11 @@ _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 
 def cut_last_transactions(server: RedisServer, count: int) -> None:
     """Drop everything after the last transaction but `count`; single commands after it go as well."""
-    path = server.aof_increment
+    cut_file(server.aof_increment, count)
+
+
+def cut_file(path: Path, count: int) -> None:
+    """The same for the file of a server that somebody else runs, and that is down."""
     data = path.read_bytes()
     end = len(data)
     for _ in range(count):

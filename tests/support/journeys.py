@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -31,6 +32,7 @@ import orjson
 import redis
 
 from shared import subjects
+from tests.support.aof import cut_file
 from tests.support.children import Child
 from tests.support.stack import Stack, alive, condition
 from tests.support.wait import eventually_sync
@@ -218,6 +220,34 @@ class Room:
         pid = self.stack.kill(process)
         eventually_sync(lambda: not alive(pid), timeout=PATIENCE)
 
+    def cut_store(self, count: int) -> None:
+        """A lost second: the store is killed and comes back without its last `count` transactions."""
+        before = self.starts("redis-server")
+        with self.unattended():
+            self.end("redis-server")
+            cut_file(max((self.stack.dir / "redis" / "appendonlydir").glob("*.incr.aof")), count)
+        self.back("redis-server", before)
+
+    def copy_bus(self, to: Path) -> None:
+        """A copy of what the bus has on disk, as a host crash or a backup would keep it."""
+        before = self.starts("nats-server")
+        with self.unattended():
+            self.end("nats-server")
+            shutil.copytree(self.stack.dir / "nats", to)
+        self.back("nats-server", before)
+
+    def replace_bus(self, older: Path | None) -> None:
+        """The bus is killed and comes back with an older store, or with none at all."""
+        before = self.starts("nats-server")
+        with self.unattended():
+            self.end("nats-server")
+            shutil.rmtree(self.stack.dir / "nats")
+            if older is None:
+                (self.stack.dir / "nats").mkdir()
+            else:
+                shutil.copytree(older, self.stack.dir / "nats")
+        self.back("nats-server", before)
+
     def second(self, service: str) -> Child:
         """Another copy, as the runbook says: the service's env file and nothing else."""
         lines = (self.stack.dir / "run" / f"{service}.env").read_text().splitlines()
@@ -241,13 +271,18 @@ class Room:
 
     # The user
 
-    def user(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
-        """Ask as a patient client does: again while nobody answers, with the same idempotency key."""
+    def user(
+        self, method: str, path: str, body: Any = None, key: str = "", patience: float = 30.0
+    ) -> tuple[int, Any]:
+        """Ask as a patient client does: again while nobody answers, with the same idempotency key.
+
+        `patience` is for one answer, in seconds.
+        """
         headers = {"Idempotency-Key": key or f"{method}-{os.urandom(8).hex()}"}
 
         def ask() -> tuple[int, Any] | None:
             try:
-                status, answer = self.stack.request(method, path, body, headers=headers)
+                status, answer = self.stack.request(method, path, body, headers=headers, timeout=patience)
             except LOST:
                 return None
             return None if status in _AGAIN else (status, answer)
@@ -345,6 +380,15 @@ class Room:
             }, node
             assert all(c["allocated"] == CREDITS * len(c["holders"]) for c in shown.values()), shown
 
+    def remaining(self, cards: int) -> None:
+        """Wait until the pool has so many cards to give."""
+
+        def check() -> None:
+            told = self.stack.get("instancetypes", POOL, None)["status"]["accelerator"]
+            assert told["remaining"] == cards, told
+
+        until(check)
+
     def ledger(self, node: str) -> Counter[str]:
         """What the scheduler counts as used on a node."""
         with self.redis() as client:
@@ -382,8 +426,8 @@ class Room:
 
         Args:
             mark: From where.
-            lost: Something stored was lost meanwhile: a stream that began anew, or the last second of the store. Then
-                facts of what was lost may stand beside those of what was done again.
+            lost: The last second of the store was lost: facts that were told of it may stand beside those of what was
+                done again.
         """
         told = asyncio.run(self._told(mark))
         entries = self._log(mark.revision)
@@ -435,7 +479,7 @@ class Room:
                     continue
                 first = max(mark.sequences.get(name, 0), state.first_seq - 1) + 1
                 if state.last_seq < mark.sequences.get(name, 0):
-                    first = 1  # it was replaced by an older or an empty one
+                    first = max(1, state.first_seq)  # it was replaced by an older or an empty one
                 for number in range(first, state.last_seq + 1):
                     message = await manager.get_msg(name, seq=number)
                     told.ids[f"{name} {(message.headers or {})['Nats-Msg-Id']}"] += 1

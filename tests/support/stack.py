@@ -122,6 +122,7 @@ class Stack:
         token: str | None = None,
         content: str = "application/json",
         headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
     ) -> tuple[int, Any]:
         env = self.exports()
         request = urllib.request.Request(env["GPUBUS_URL"] + path, method=method, headers=dict(headers or {}))
@@ -131,7 +132,7 @@ class Stack:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             request.add_header("Content-Type", content)
         try:
-            with urllib.request.urlopen(request, data, timeout=30) as answer:
+            with urllib.request.urlopen(request, data, timeout=timeout) as answer:
                 status, raw = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             status, raw = error.code, error.read()

@@ -71,7 +71,10 @@ class ProcessRuntime:
 
     async def place(self, uid: str, fixed_port: int | None) -> Place:
         """See the port."""
-        port = fixed_port if fixed_port is not None else self._free_port(uid)
+        if fixed_port is None:
+            port = self._free_port(uid)
+        else:
+            port = self._fixed_port(fixed_port)
         return Place(host=self._host, address=self._address, port=port, token=secrets.token_hex(16))
 
     async def start(self, launch: Launch) -> None:
@@ -171,6 +174,19 @@ class ProcessRuntime:
         )
         argv = [sys.executable, "-S", "-E", str(_SHIM), str(folder.root), str(number)]
         return os.posix_spawn(sys.executable, argv, {**_host_environment(), **env}, file_actions=actions)
+
+    def _fixed_port(self, port: int) -> int:
+        """Refuse one that another process listens on: its answers would be taken for the Pod's."""
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the run before may linger
+            try:
+                probe.bind((self._host, port))
+            except OSError as error:
+                sentence = (
+                    f"port {port} of {self._host} cannot be had ({error.strerror}): say $(GPUBUS_PORT) in the command"
+                )
+                raise Unavailable(sentence) from error
+        return port
 
     def _free_port(self, uid: str) -> int:
         taken = set(self._reserved.values())

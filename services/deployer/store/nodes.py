@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.deployer.domain import desired
+from services.deployer.domain import desired, observed
 from services.deployer.store.view import View
 from shared.bus.client import BusClient
 from shared.errors import Unavailable
@@ -34,6 +34,12 @@ class Nodes:
     async def wake_all(self) -> None:
         """Nudge everybody: agents say again what runs after the store began a new epoch."""
         await self.wake(self._view.nodes, self._view.cache.revision)
+
+    async def wake_waiting(self) -> None:
+        """Nudge nodes that have a Pod to start or to stop: a wake is lost when its sender dies before it."""
+        view = self._view
+        waiting = {node for node in view.nodes if any(not observed.ready(pod) for pod in view.pods_on(node))}
+        await self.wake(waiting, view.cache.revision)
 
     async def desired(self, question: DesiredPods) -> DesiredPodsAnswer:
         """The full set of one node, at least as new as the agent was told.

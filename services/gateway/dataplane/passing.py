@@ -14,7 +14,8 @@ from services.gateway.dataplane import answers
 from services.gateway.dataplane.answers import Receive, Send
 from services.gateway.dataplane.upstream import Connection, Headers, Pool, UpstreamError, head
 from services.gateway.dataplane.watching import Watch
-from shared.errors import Code
+from services.gateway.domain.status import failure
+from shared.errors import Unavailable
 
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
@@ -37,7 +38,7 @@ class Passage:
             if await self._pass(scope, receive, send, fresh=fresh):
                 return
         sentence = "the control plane is away on this host; models are still served under /v1"
-        await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1)
+        await _refuse(send, sentence)
 
     async def _pass(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, *, fresh: bool) -> bool:
         """One attempt; False when nothing was sent to the client and a fresh connection may do better."""
@@ -66,8 +67,13 @@ async def _lost(send: Send) -> bool:
     sentence = (
         "the control plane went away before it answered; whether the write happened is unknown, look and try again"
     )
-    await answers.error(send, Code.UNAVAILABLE, sentence, retry_after=1)
+    await _refuse(send, sentence)
     return True
+
+
+async def _refuse(send: Send, sentence: str) -> None:
+    """As the resource API answers: its clients read a Status."""
+    await answers.json(send, 503, failure(Unavailable(sentence)), [(b"retry-after", b"1")])
 
 
 async def _ask(connection: Connection, scope: MutableMapping[str, Any], receive: Receive, watch: Watch) -> None:

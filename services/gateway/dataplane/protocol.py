@@ -16,6 +16,9 @@ from shared.errors import FACES, Code
 
 _SENTENCE = "this is not a valid HTTP/1.1 request"
 _STATUS = b"HTTP/1.1 "
+_LONGEST_HEAD = 64 * 1024
+"""The parser itself has no limit."""
+_PHRASES = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 _OFFER = frozenset({b"upgrade", b"http2-settings", b"connection"})
 
 
@@ -68,6 +71,9 @@ class Joining(asyncio.Transport):
 class Protocol(HttpToolsProtocol):
     """One connection of a client."""
 
+    _in_head = False
+    _head_bytes = 0
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Connected."""
         super().connection_made(Joining(transport, self.loop))
@@ -77,6 +83,9 @@ class Protocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
+            self._head_bytes = self._head_bytes + len(data) if self._in_head else 0
+            if self._head_bytes > _LONGEST_HEAD:
+                self._refuse(431, f"the head of the request has more than {_LONGEST_HEAD} bytes")
         except httptools.HttpParserError:
             self.send_400_response(_SENTENCE)
         except httptools.HttpParserUpgrade as offer:
@@ -93,10 +102,17 @@ class Protocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._in_head = True
+
     def on_headers_complete(self) -> None:
         """A request begins, but for one that comes again without its offer."""
+        self._in_head = False
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            self.headers = []  # what comes behind the body is no header
 
     def on_message_complete(self) -> None:
         """It ends."""
@@ -105,12 +121,15 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What cannot be parsed; the connection ends, for nobody knows where a next request would begin."""
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:
             # The bytes would become part of the answer that is being sent.
             self.transport.close()
             return
         error = {"message": msg, "type": FACES[Code.MALFORMED].openai_type, "param": None, "code": None}
         body = orjson.dumps({"error": error})
-        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close"
-        self.transport.write(b"%b\r\n\r\n%b" % (head % len(body), body))
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close"
+        self.transport.write(b"%b\r\n\r\n%b" % (head % (status, _PHRASES[status], len(body)), body))
         self.transport.close()

@@ -9,12 +9,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from services.scheduler.domain.filters import AVAILABLE, MATCHING, ROOM, SIZE, Filter, Ground, Refusal, refusal
+from services.scheduler.domain.filters import (
+    AVAILABLE,
+    MATCHING,
+    ROOM,
+    SIZE,
+    Filter,
+    Ground,
+    Refusal,
+    cores,
+    counted,
+    refusal,
+)
 from services.scheduler.domain.keys import BASE_KEYS
 from services.scheduler.domain.nodes import NodeView
 from services.scheduler.domain.request import Request
 from shared.resources.workload import WorkloadReason
-from shared.units import format_milli, format_quantity
+from shared.units import format_quantity
 
 _NAMED = 3
 """Nodes that a sentence names; more are counted."""
@@ -90,7 +101,7 @@ def _split(
 def _short_of(request: Request, nodes: Sequence[NodeView], ground: Ground, pool: str) -> str:
     asks = [
         (request.cards, max(len(node.facts.cards(ground.accelerator)) for node in nodes), _cards),
-        (request.cpu_milli, max(node.facts.cpu_milli for node in nodes), _cores),
+        (request.cpu_milli, max(node.facts.cpu_milli for node in nodes), cores),
         (request.memory_bytes, max(node.facts.memory_bytes for node in nodes), _memory),
     ]
     for wanted, largest, words in asks:
@@ -123,8 +134,8 @@ def _lacking(request: Request, nodes: Sequence[NodeView], ground: Ground) -> str
     )
     cards, cpu, memory = lacks
     if cards:
-        return f"{cards} more {'card' if cards == 1 else 'cards'}"
-    return f"{format_milli(cpu)} more cores" if cpu else f"{format_quantity(memory)} more memory"
+        return counted(cards, "more card")
+    return cores(cpu, "more ") if cpu else f"{format_quantity(memory)} more memory"
 
 
 def _are(said: _Closed) -> str:
@@ -151,11 +162,7 @@ def _group(members: list[tuple[str, str]]) -> str:
 
 
 def _cards(count: int) -> str:
-    return f"{count} {'card' if count == 1 else 'cards'}"
-
-
-def _cores(milli: int) -> str:
-    return f"{format_milli(milli)} cores"
+    return counted(count, "card")
 
 
 def _memory(count: int) -> str:

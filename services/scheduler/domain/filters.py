@@ -16,6 +16,8 @@ from shared.resources.core import Taint
 from shared.resources.pool import LABEL_SIMULATED
 from shared.units import format_milli, format_quantity
 
+_CORE = 1000
+
 
 class Ground(NamedTuple):
     """What of a pool the filters and scorers look at."""
@@ -34,6 +36,16 @@ class Refusal(NamedTuple):
 
 
 Filter = Callable[[Request, NodeView, Ground], Refusal | None]
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and what it counts: 1 card, 2 cards."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def cores(milli: int, what: str = "") -> str:
+    """Millicores in words: 1 core, 2500m cores; `what` stands before the noun."""
+    return f"{format_milli(milli)} {what}{'core' if milli == _CORE else 'cores'}"
 
 
 def is_named(request: Request, node: NodeView, _: Ground) -> Refusal | None:
@@ -73,9 +85,9 @@ def is_large_enough(request: Request, node: NodeView, ground: Ground) -> Refusal
     """The empty node could hold it."""
     facts = node.facts
     if request.cards > (cards := len(facts.cards(ground.accelerator))):
-        return Refusal("cards_size", f"has {cards} cards")
+        return Refusal("cards_size", f"has {counted(cards, 'card')}")
     if request.cpu_milli > facts.cpu_milli:
-        return Refusal("cpu_size", f"has {format_milli(facts.cpu_milli)} cores")
+        return Refusal("cpu_size", f"has {cores(facts.cpu_milli)}")
     if request.memory_bytes > facts.memory_bytes:
         return Refusal("memory_size", f"has {format_quantity(facts.memory_bytes)} memory")
     return None
@@ -100,14 +112,14 @@ def has_cards(request: Request, node: NodeView, ground: Ground) -> Refusal | Non
     """Enough cards that nobody holds."""
     if not request.cards or request.cards <= (free := len(node.free_cards(ground.accelerator))):
         return None
-    return Refusal("cards", f"has {free} free cards")
+    return Refusal("cards", f"has {counted(free, 'free card')}")
 
 
 def has_cpu(request: Request, node: NodeView, _: Ground) -> Refusal | None:
     """Enough cores that nobody asked for; who asks for none is never refused."""
     if not request.cpu_milli or request.cpu_milli <= node.cpu_milli:
         return None
-    return Refusal("cpu", f"has {format_milli(max(node.cpu_milli, 0))} free cores")
+    return Refusal("cpu", f"has {cores(max(node.cpu_milli, 0), 'free ')}")
 
 
 def has_memory(request: Request, node: NodeView, _: Ground) -> Refusal | None:

@@ -57,7 +57,8 @@ def admitted(body: Mapping[str, Any], *, queue: str, assignment: Assignment, ent
     """The body of a workload that got its place."""
     status = dict(status_of(body))
     status.setdefault("queuedRevision", entered)
-    what = f"{len(assignment.devices)} cards" if assignment.devices else "no cards"
+    count = len(assignment.devices)
+    what = "1 card" if count == 1 else f"{count or 'no'} cards"
     sentence = f"on node {assignment.node_name} with {what}"
     status["admission"] = {"clusterQueue": queue, "podSetAssignments": [_assignment(assignment)]}
     status["conditions"] = _with(

@@ -182,6 +182,49 @@ async def test_what_is_no_honest_request_is_refused_and_the_connection_ends(plan
     assert rest == b""
 
 
+@pytest.mark.parametrize("where", ["value", "many", "url", "endless"])
+async def test_a_head_without_measure_is_refused_before_it_fills_the_memory(plane, where):
+    big = "x" * 3_000_000
+    heads = {
+        "value": f"GET /v1/models HTTP/1.1\r\nhost: x\r\n{KEY}x-big: {big}\r\n\r\n",
+        "many": f"GET /v1/models HTTP/1.1\r\nhost: x\r\n{KEY}" + "x-small: 1\r\n" * 200_000,
+        "url": f"GET /v1/models/{big} HTTP/1.1\r\nhost: x\r\n{KEY}\r\n",
+        "endless": "GET /v1/models HTTP/1.1\r\nx-name-" + big,
+    }
+    async with plane.wire() as wire:
+        wire.send(heads[where].encode())
+        try:
+            got = await wire.reply()
+        except (ConnectionResetError, asyncio.IncompleteReadError):
+            return  # it hung up on what was still being sent
+
+    assert got.status == 431
+    assert got.error["type"] == "invalid_request_error"
+
+
+async def test_a_long_but_honest_head_is_taken(plane):
+    async with Engine() as engine:
+        model = await plane.serve(engine.port)
+        async with plane.wire() as wire:
+            for _ in range(4):
+                wire.send(post(chat(model), headers="x-long: " + "x" * 40_000 + "\r\n"))
+                assert (await wire.reply()).status == 200
+
+
+async def test_what_comes_behind_the_body_is_no_header(plane):
+    async with Engine() as engine:
+        model = await plane.serve(engine.port)
+        raw = json.dumps(chat(model)).encode()
+        trailers = f"{KEY}x-request-id: from-behind\r\n"
+        async with plane.wire() as wire:
+            for key, status in (("", 401), (KEY, 200)):
+                head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\n{key}transfer-encoding: chunked\r\n\r\n"
+                wire.send(head.encode() + chunk(raw) + f"0\r\n{trailers}\r\n".encode())
+                assert (await wire.reply()).status == status
+
+    assert engine.seen[0].header("x-request-id") != "from-behind"
+
+
 async def test_garbage_behind_a_request_does_not_get_into_its_answer(plane):
     async def slow(_, seen, writer):
         writer.write(STREAM_HEAD + chunk(delta("a")))

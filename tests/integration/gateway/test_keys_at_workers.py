@@ -99,6 +99,11 @@ def test_deleted_key_stays_dead_while_the_gateway_process_is_away(gateway, worke
     try:
         with client(workers[0]) as link:
             assert [status(link, token), status(link, kept)] == [401, 200]
+            link.request("GET", "/api/v1/namespaces", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+            answer = link.getresponse()
+            body = json.loads(answer.read())
+            assert (answer.status, body["kind"], body["reason"]) == (503, "Status", "ServiceUnavailable")
+            assert answer.headers["Retry-After"] == "1"
         worker.kill()
         worker.start().ready()
         with client(workers[0]) as link:

@@ -134,6 +134,26 @@ def test_secret_life(gateway):
     assert gateway.kubectl("get", "secret", "hf", "-o", "jsonpath={.data.token}") == "YWJj"
 
 
+def test_key_life(gateway):
+    text = "apiVersion: gpubus.io/v1\nkind: ApiKey\nmetadata: {name: NAME}\nspec: {models: [m]}\n"
+
+    said = gateway.kubectl("apply", "-f", "-", text=text.replace("NAME", "quiet"))
+    token = gateway.kubectl(
+        "create", "-f", "-", "-o", "jsonpath={.status.token}", text=text.replace("NAME", "asked")
+    ).splitlines()[0]
+    listed = gateway.kubectl("get", "apikeys", "quiet", "asked")
+
+    assert "Warning: the key is status.token of this answer" in said
+    assert "gb_" not in said
+    assert token.startswith("gb_")
+    assert len(token) == len("gb_") + 32
+    assert "unchanged" in gateway.kubectl("apply", "-f", "-", text=text.replace("NAME", "quiet"))
+    assert listed.split("\n")[0].split() == ["NAME", "ROLE", "PREFIX", "PHASE", "EXPIRES", "AGE"]
+    assert token[:7] in listed
+    assert token not in listed + gateway.kubectl("get", "apikey", "asked", "-o", "yaml", "--show-managed-fields")
+    assert "deleted" in gateway.kubectl("delete", "apikeys", "quiet", "asked")
+
+
 def test_explain_reads_the_schemas(gateway):
     said = gateway.kubectl("explain", "modeldeployment.spec.roles.replicas")
     assert "FIELD: replicas <integer>" in said

@@ -11,7 +11,7 @@ from shared import subjects
 from shared.bus import wire
 from shared.bus.client import BusClient
 from shared.envelope import Envelope
-from shared.errors import AlreadyExists, GpubusError, InvalidArgument, Malformed, NotFound
+from shared.errors import AlreadyExists, GpubusError, InvalidArgument, Malformed, NotFound, TooLarge
 from shared.events.workload import WorkloadHeld
 from shared.messages.catalog import type_name
 from shared.queries import ReadSecret
@@ -67,6 +67,11 @@ async def test_create_and_delete_are_verbs(gateway, bus):
         ("", Malformed),
         ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n---\nkind: X", Malformed),
         ('{"kind": "ConfigMap", "kind": "Secret"}', Malformed),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata: {x: a, x: b}", Malformed),
+        ("a: &a [*a]", Malformed),
+        ("\n".join(["a0: &a0 x", *(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))]), Malformed),
+        ("[" * 50_000, Malformed),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata: {x: " + "v" * (4 << 20) + "}", TooLarge),
         ("kind: Nonsense\napiVersion: v1\nmetadata: {name: a}", Malformed),
         ("kind: ConfigMap\napiVersion: v2\nmetadata: {name: a}", Malformed),
         ("kind: ConfigMap\napiVersion: v1", Malformed),

@@ -544,3 +544,25 @@ def test_metrics_count_requests(gateway):
 
     assert 'gpubus_api_requests_total{code="201",kind="configmaps",verb="create"}' in text
     assert json.dumps(ADMIN_TOKEN) not in text
+
+
+@pytest.mark.parametrize(("server", "check"), [("nats", "bus"), ("redis", "store")])
+def test_without_its_servers_the_gateway_reads_and_refuses_to_write(gateway, server, check):
+    gateway.call("POST", MAPS, named(f"without-{server}"))
+    getattr(gateway, server).stop()
+    try:
+        write = gateway.call(
+            "PATCH", f"{MAPS}/without-{server}", {"data": {"a": "1"}}, content="application/merge-patch+json"
+        )
+
+        assert (write.status, write.reason) == (503, "ServiceUnavailable")
+        assert write.headers["Retry-After"]
+        assert gateway.call("GET", f"{MAPS}/without-{server}").status == 200
+        assert f"without-{server}" in [i["metadata"]["name"] for i in gateway.call("GET", MAPS).body["items"]]
+        assert gateway.call("GET", "/livez").status == 200
+        ready = gateway.call("GET", "/readyz")
+        assert (ready.status, ready.body["checks"][check]) == (503, False)
+    finally:
+        getattr(gateway, server).start()
+    eventually_sync(lambda: gateway.call("GET", "/readyz").status == 200, timeout=30)
+    eventually_sync(lambda: gateway.call("POST", MAPS, named(f"after-{server}")).status in {201, 409}, timeout=30)

@@ -399,7 +399,7 @@ def tiny_disk(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         return
     yield root
-    subprocess.run(["umount", root], check=True)
+    subprocess.run(["umount", "--lazy", root], check=True)
 
 
 async def test_two_downloads_that_each_fit_do_not_both_start(tiny_disk, origin):

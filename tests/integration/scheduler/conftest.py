@@ -6,9 +6,9 @@ Discovery's and deployer's documents, facts and commands go through their own ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,7 +20,7 @@ from shared.bus.streams import migrate
 from shared.clock import SystemClock
 from shared.commands.objects import WriteAnswer, WriteObject
 from shared.commands.workload import CancelWorkload, SubmitWorkload
-from shared.errors import Transient
+from shared.errors import Transient, Unavailable
 from shared.events.device import NodeJoined, NodeLost, NodeRemoved, NodeReturned
 from shared.events.objects import DiscoveryObjectApplied, GatewayObjectApplied, GatewayObjectRemoved
 from shared.events.pool import CapacityFreed, PoolFormed, PoolResized, PoolRetired
@@ -51,8 +51,7 @@ A10G_POOL = "gpustack--nvidia-a10g-linux-amd64"
 CPU_POOL = "gpustack--generic-linux-amd64"
 GPU = "nvidia.com/gpu"
 CARD = 1_600_000
-PINGS = 'ping_interval: "1s"\nping_max: 2'
-"""As `gpubus up` configures it: a frozen client is cut off after seconds, and what it held goes to others."""
+T = TypeVar("T")
 
 
 class House:
@@ -132,15 +131,14 @@ class House:
     ) -> None:
         """What an agent tells; with a `sequence` it is one that was told then and arrives now."""
         self._sequence += 1
-        await self.bus.report(
-            PodsReported(
-                node=node,
-                incarnation=incarnation,
-                sequence=sequence or self._sequence,
-                epoch=epoch or self.store.epoch,
-                pods=list(pods),
-            )
+        told = PodsReported(
+            node=node,
+            incarnation=incarnation,
+            sequence=sequence or self._sequence,
+            epoch=epoch or self.store.epoch,
+            pods=list(pods),
         )
+        await _until_connected(lambda: self.bus.report(told))
 
     async def is_confirmed(self, node: str) -> bool:
         found = await self.store.get("Devices", "", node)
@@ -162,7 +160,7 @@ class House:
             metadata = {"name": name, "namespace": namespace, **body.pop("metadata", {})}
             body = {"apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": metadata, **body}
         request = WriteObject(verb=verb, kind=kind, namespace=namespace, name=name, object=body, **more)
-        return await self.bus.write("scheduler", request, timeout=10)
+        return await _until_connected(lambda: self.bus.write("scheduler", request, timeout=30))
 
     async def workload(self, name: str, namespace: str = "default") -> Document | None:
         return await self.store.get("Workload", namespace, name)
@@ -290,6 +288,16 @@ def a_pod(workload: str, node: str, *cards: int, uid: str = "", phase: str = "Ru
     )  # fmt: skip
 
 
+async def _until_connected(call: Callable[[], Awaitable[T]]) -> T:
+    """As any client: a bus that is away is asked again."""
+    for _ in range(60):
+        try:
+            return await call()
+        except Unavailable:
+            await asyncio.sleep(0.5)
+    return await call()
+
+
 async def _kept_running(relay: Relay) -> None:
     while True:
         try:
@@ -299,8 +307,8 @@ async def _kept_running(relay: Relay) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    redis, nats = RedisServer(), NatsServer(PINGS)
+async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    redis, nats = RedisServer(), NatsServer(getattr(request.module, "PINGS", ""))
     redis.start()
     nats.start()
     await migrate(nats.url)

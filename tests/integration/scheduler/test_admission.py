@@ -18,7 +18,7 @@ async def test_a_node_forms_its_pools_and_their_entrances(house: House):
         assert kind.status.accelerator.remaining == 4
         return kind
 
-    kind = await eventually(formed)
+    kind = await eventually(formed, timeout=30)
     assert kind.status.entrance == entrance(A10G_POOL)
     assert (kind.status.accelerator_shared.remaining, kind.status.accelerator_sliced.remaining) == (40, 400)
     assert kind.status.cpu.capacity == 32
@@ -26,7 +26,7 @@ async def test_a_node_forms_its_pools_and_their_entrances(house: House):
     assert await house.store.get("InstanceType", "", CPU_POOL)
     assert await house.store.get("LocalQueue", "default", entrance(A10G_POOL))
     assert await house.store.get("InstanceTypeFlavor", "", "gpustack--nvidia-a10g")
-    await eventually(lambda: {f.name for f in house.heard(PoolFormed)} == {A10G_POOL, CPU_POOL})
+    await eventually(lambda: {f.name for f in house.heard(PoolFormed)} == {A10G_POOL, CPU_POOL}, timeout=30)
 
 
 async def test_workloads_get_exact_devices_wait_with_a_reason_and_free_them(house: House):
@@ -44,7 +44,7 @@ async def test_workloads_get_exact_devices_wait_with_a_reason_and_free_them(hous
     assert (await house.admitted("b")).cards == ("n1-gpu-0", "n1-gpu-1")
     assert await house.workload("a") is None
     await house.check_ledgers("n1")
-    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 2)
+    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 2, timeout=30)
     assert [f.name for f in house.heard(WorkloadQueued)] == ["a", "b"]
     assert [f.reason for f in house.heard(WorkloadHeld)] == ["NoCapacity"]
     assert house.heard(WorkloadAdmitted, name="a")[0].owner_name == "md"
@@ -70,4 +70,4 @@ async def test_capacity_shown_to_users_follows_admissions(house: House):
         await shown()
         return True
 
-    await eventually(true)
+    await eventually(true, timeout=30)

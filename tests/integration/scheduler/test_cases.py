@@ -52,7 +52,7 @@ async def test_adm_03_churn_never_admits_over_capacity_and_leaves_nothing(house:
     async def empty() -> bool:
         return not (await house.store.snapshot(["Workload"])).documents
 
-    await eventually(empty, timeout=20)
+    await eventually(empty, timeout=30)
     watching.cancel()
     assert max(samples) <= 10
     await house.check_ledgers("n1", "n2")
@@ -87,12 +87,12 @@ async def test_adm_06_one_node_is_never_given_to_two_queues(house: House):
             assert len(held) <= 1
             return held[0] if held else None
 
-        winner = await eventually(first)
+        winner = await eventually(first, timeout=30)
         loser = "qb" if winner == "qa" else "qa"
         await house.cancel(names[winner], winner)
-        await house.admitted(names[loser], loser, timeout=5)
+        await house.admitted(names[loser], loser, timeout=30)
         await house.cancel(names[loser], loser)
-    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 20)
+    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 20, timeout=30)
 
 
 async def test_adm_07_more_cards_than_any_node_has_says_so_and_a_larger_node_admits_it(house: House):
@@ -121,7 +121,7 @@ async def test_del_02_workload_on_a_queue_that_does_not_exist_says_so_and_can_be
     async def gone() -> bool:
         return await house.workload("w") is None
 
-    await eventually(gone, timeout=5)
+    await eventually(gone, timeout=30)
 
 
 async def test_queue_that_comes_later_admits_who_waited_for_it(house: House):
@@ -145,8 +145,8 @@ async def test_slc_01_drifted_ledger_is_set_right(house: House):
         await house.check_ledgers("n1")
         return True
 
-    await eventually(right, timeout=10)
-    await eventually(lambda: child.logged("ledger_repaired"))
+    await eventually(right, timeout=30)
+    await eventually(lambda: child.logged("ledger_repaired"), timeout=30)
 
 
 async def test_drifted_ledger_that_blocks_an_admission_is_set_right_at_once(house: House):
@@ -156,7 +156,7 @@ async def test_drifted_ledger_that_blocks_an_admission_is_set_right_at_once(hous
 
     await house.submit("a", cards=1)
 
-    await house.admitted("a", timeout=5)
+    await house.admitted("a", timeout=30)
     await house.check_ledgers("n1")
 
 

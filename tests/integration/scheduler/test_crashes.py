@@ -18,6 +18,8 @@ from shared.store.documents import Commit
 from tests.integration.scheduler.conftest import A10G_POOL, House, submission
 from tests.support.wait import eventually
 
+PINGS = 'ping_interval: "1s"\nping_max: 2'
+"""As `gpubus up` configures it: a frozen client is cut off after seconds, and what it held goes to others."""
 POINTS = (
     "scheduler.before-commit", "scheduler.after-commit", "scheduler.submit.before-commit",
     "scheduler.submit.after-commit", "scheduler.cancel.before-commit", "scheduler.cancel.after-commit",
@@ -42,13 +44,13 @@ async def test_scheduler_killed_at_a_commit_ends_the_same(house: House, point):
         assert sorted([await house.reason(name) for name in "abc"]) == ["Admitted", "Admitted", "NoCapacity"]
         return running
 
-    running = await eventually(two_run_and_one_waits, timeout=20)
+    running = await eventually(two_run_and_one_waits, timeout=30)
     await house.cancel(running[0])
     if "cancel" in point:
         assert await asyncio.to_thread(child.ended) == -signal.SIGKILL
         child.start().ready()
 
-    await house.admitted(next(iter(set("abc") - set(running))), timeout=20)
+    await house.admitted(next(iter(set("abc") - set(running))), timeout=30)
     await house.check_ledgers("n1")
 
     async def told_once() -> bool:
@@ -56,7 +58,7 @@ async def test_scheduler_killed_at_a_commit_ends_the_same(house: House, point):
         assert await house.stored_facts(WorkloadAdmitted) == ["a", "b", "c"]
         return await house.stored_facts(WorkloadCancelled) == [running[0]]
 
-    await eventually(told_once)
+    await eventually(told_once, timeout=30)
 
 
 async def test_repeated_submission_is_absorbed_and_another_uid_is_refused(house: House):
@@ -70,7 +72,7 @@ async def test_repeated_submission_is_absorbed_and_another_uid_is_refused(house:
     await house.submit("last", cards=1)
     await house.admitted("last")
 
-    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 2)
+    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 2, timeout=30)
     assert (await house.workload("a")).uid == "uid-a"
     assert await house.stored_facts(WorkloadQueued) == ["a", "last"]
     await house.check_ledgers("n1")
@@ -90,7 +92,7 @@ async def test_repeated_cancellation_frees_once(house: House):
 
     assert (await house.admitted("c")).cards
     await house.check_ledgers("n1")
-    await eventually(lambda: house.heard(WorkloadCancelled))
+    await eventually(lambda: house.heard(WorkloadCancelled), timeout=30)
     assert await house.stored_facts(WorkloadCancelled) == ["a"]
 
 
@@ -102,7 +104,7 @@ async def test_cancellation_that_overtakes_its_submission_is_not_undone_by_it(ho
     async def remembered() -> bool:
         return bool(await house.store.read_hash("{gpubus}:table:scheduler:cancelled"))
 
-    await eventually(remembered)
+    await eventually(remembered, timeout=30)
     await house.submit("a", cards=1)
     await house.submit("b", cards=1)
 
@@ -141,8 +143,8 @@ async def test_three_copies_share_the_pools_and_one_that_dies_is_replaced(house:
         ]
         return {pool: name for _, pool, name in sorted(taken)}
 
-    await eventually(lambda: len(holders()) == 4)
-    await eventually(lambda: len(set(holders().values())) > 1)
+    await eventually(lambda: len(holders()) == 4, timeout=30)
+    await eventually(lambda: len(set(holders().values())) > 1, timeout=30)
     for n in range(4):
         await house.submit(f"w{n}", cards=1)
     for n in range(4):
@@ -153,9 +155,9 @@ async def test_three_copies_share_the_pools_and_one_that_dies_is_replaced(house:
     await house.cancel("w0")
     await house.submit("after", cards=1)
 
-    await house.admitted("after", timeout=15)
+    await house.admitted("after", timeout=30)
     await house.check_ledgers("n1")
-    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 5)
+    await eventually(lambda: len(house.heard(WorkloadAdmitted)) == 5, timeout=30)
     assert await house.stored_facts(WorkloadAdmitted) == ["after", "w0", "w1", "w2", "w3"]
 
 
@@ -167,7 +169,7 @@ async def test_frozen_copy_that_wakes_up_admits_nothing_under_its_old_lease(hous
     first.send(signal.SIGSTOP)
     house.scheduler("scheduler-2").start().ready()
     await house.submit("b", cards=1)
-    await house.admitted("b", timeout=15)
+    await house.admitted("b", timeout=30)
 
     first.send(signal.SIGCONT)
     await house.submit("c", cards=1)

@@ -31,12 +31,12 @@ async def test_lost_node_shrinks_its_pool_and_frees_nothing(house: House):
     async def shrunk() -> bool:
         return (await views(house)).status.accelerator.capacity == 0
 
-    await eventually(shrunk)
+    await eventually(shrunk, timeout=30)
     assert said == "no node that could hold it is open: node n1 is not ready"
     assert await house.ledger("n1") == before
     await house.find("n1")
     await house.admitted("b")
-    await eventually(lambda: len(house.heard(PoolResized, name=A10G_POOL)) >= 2)
+    await eventually(lambda: len(house.heard(PoolResized, name=A10G_POOL)) >= 2, timeout=30)
 
 
 async def test_cordoned_node_admits_again_when_it_is_uncordoned(house: House):
@@ -47,7 +47,7 @@ async def test_cordoned_node_admits_again_when_it_is_uncordoned(house: House):
 
     await house.change_node("n1", lambda body: body["spec"].update(unschedulable=False))
 
-    await house.admitted("a", timeout=5)
+    await house.admitted("a", timeout=30)
 
 
 async def test_node_without_cards_runs_cpu_work_once_it_has_reported(house: House):
@@ -69,7 +69,7 @@ async def test_report_that_comes_before_its_node_still_opens_it(house: House):
     async def opened() -> bool:
         return (await house.store.read_hash(keys.ledger("n1"))).get("epoch") == house.store.epoch
 
-    await eventually(opened)
+    await eventually(opened, timeout=30)
     await house.node("n1", cards=1, confirmed=False)
     await house.submit("a", cards=1)
 
@@ -116,9 +116,9 @@ async def test_new_epoch_closes_ledgers_until_nodes_report_and_workloads_keep_th
             await house.store.recover()
         return house.store.epoch != before
 
-    await eventually(new_epoch)
+    await eventually(new_epoch, timeout=30)
     await house.submit("b", cards=1)
-    await house.waits_for("b", "NodesUnconfirmed", timeout=20)
+    await house.waits_for("b", "NodesUnconfirmed", timeout=30)
     await house.report("n1", a_pod("a", kept.node, 0), epoch=before)
     assert await house.place("b") is None
     runs = {kept.node: [a_pod("a", kept.node, 0)]}
@@ -138,8 +138,8 @@ async def test_removed_node_retires_its_pool_and_ends_plain_workloads(house: Hou
 
     await house.remove_node("n1")
 
-    await eventually(lambda: house.heard(WorkloadFinished, name="plain", reason="NodeLost"))
-    await eventually(lambda: house.heard(PoolRetired, name=A10G_POOL))
+    await eventually(lambda: house.heard(WorkloadFinished, name="plain", reason="NodeLost"), timeout=30)
+    await eventually(lambda: house.heard(PoolRetired, name=A10G_POOL), timeout=30)
     assert await house.ledger("n1") == {}
     kind = await views(house)
     assert [(c.status, c.reason) for c in kind.status.conditions] == [("False", "NoNodes")]
@@ -151,27 +151,27 @@ async def test_removed_node_keeps_an_owned_workload_charged_until_its_owner_ends
     await house.submit("a", cards=1)
     await house.admitted("a")
     await house.remove_node("n1")
-    await eventually(lambda: house.heard(PoolRetired, name=A10G_POOL))
+    await eventually(lambda: house.heard(PoolRetired, name=A10G_POOL), timeout=30)
     assert await house.ledger("n1") == {"n1-gpu-0": CARD}
 
     await house.cancel("a", outcome="NodeLost")
 
-    await eventually(lambda: house.heard(WorkloadFinished, name="a", reason="NodeLost"))
+    await eventually(lambda: house.heard(WorkloadFinished, name="a", reason="NodeLost"), timeout=30)
     assert await house.ledger("n1") == {}
 
 
 async def test_pool_forms_again_when_its_first_node_comes_back(house: House):
     house.scheduler().start().ready()
     await house.node("n1", cards=1)
-    await eventually(lambda: house.heard(PoolFormed, name=A10G_POOL))
+    await eventually(lambda: house.heard(PoolFormed, name=A10G_POOL), timeout=30)
     await house.remove_node("n1")
-    await eventually(lambda: house.heard(PoolRetired, name=A10G_POOL))
+    await eventually(lambda: house.heard(PoolRetired, name=A10G_POOL), timeout=30)
 
     await house.node("n1", cards=3)
     await house.submit("a", cards=3)
 
     await house.admitted("a")
-    await eventually(lambda: len(house.heard(PoolFormed, name=A10G_POOL)) == 2)
+    await eventually(lambda: len(house.heard(PoolFormed, name=A10G_POOL)) == 2, timeout=30)
 
 
 async def test_unhealthy_card_is_not_given_out(house: House):
@@ -189,7 +189,7 @@ async def test_unhealthy_card_is_not_given_out(house: House):
     async def shrunk() -> bool:
         return (await views(house)).status.accelerator.capacity == 1
 
-    await eventually(shrunk)
+    await eventually(shrunk, timeout=30)
     await house.submit("a", cards=1)
 
     assert (await house.admitted("a")).cards == ("n1-gpu-1",)

@@ -40,7 +40,7 @@ async def test_sibling_types_share_one_ledger_and_show_the_same_capacity(house: 
     house.scheduler().start().ready()
     await house.node("n1", cards=4)
     assert (await house.write("create", "InstanceType", "a10g-12c128g", {"spec": TYPE})).error is None
-    await eventually(lambda: exists(house, "LocalQueue", "default", entrance("a10g-12c128g")))
+    await eventually(lambda: exists(house, "LocalQueue", "default", entrance("a10g-12c128g")), timeout=30)
     await house.submit("a", cards=3, pool="a10g-12c128g")
     await house.submit("b", cards=1)
 
@@ -51,7 +51,7 @@ async def test_sibling_types_share_one_ledger_and_show_the_same_capacity(house: 
         kinds = [(await house.store.get("InstanceType", "", n)).read(InstanceType) for n in (A10G_POOL, "a10g-12c128g")]
         return [kind.status.accelerator.remaining for kind in kinds] == [0, 0]
 
-    await eventually(same)
+    await eventually(same, timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_deleted_type_drains_first_and_a_derived_one_is_made_again(house: 
         found = await house.store.get("InstanceType", "", A10G_POOL)
         return found is not None and found.uid != first.uid
 
-    await eventually(made_again)
+    await eventually(made_again, timeout=30)
     await house.admitted("b")
 
 
@@ -112,7 +112,7 @@ async def test_new_namespace_gets_entrances_and_a_removed_one_loses_everything(h
     house.scheduler().start().ready()
     await house.node("n1", cards=2)
     await house.namespace("team-a")
-    await eventually(lambda: exists(house, "LocalQueue", "team-a", entrance(A10G_POOL)))
+    await eventually(lambda: exists(house, "LocalQueue", "team-a", entrance(A10G_POOL)), timeout=30)
     assert not await exists(house, "LocalQueue", "gpustack-system", entrance(A10G_POOL))
     await house.submit("plain", cards=1, namespace="team-a", owned=False)
     await house.admitted("plain", "team-a")
@@ -125,15 +125,15 @@ async def test_new_namespace_gets_entrances_and_a_removed_one_loses_everything(h
         assert not await exists(house, "LocalQueue", "team-a", entrance(A10G_POOL))
         return not await exists(house, "Workload", "team-a", "plain")
 
-    await eventually(emptied)
-    await eventually(lambda: house.heard(WorkloadPreempted, name="owned", reason="Deleted"))
+    await eventually(emptied, timeout=30)
+    await eventually(lambda: house.heard(WorkloadPreempted, name="owned", reason="Deleted"), timeout=30)
     assert await house.place("owned", "team-a"), "its Pods still run"
     await house.cancel("owned", "team-a")
 
     async def empty() -> bool:
         return not await house.holdings()
 
-    await eventually(empty)
+    await eventually(empty, timeout=30)
     await house.check_ledgers("n1")
 
 
@@ -141,14 +141,14 @@ async def test_deleted_local_queue_is_made_again(house: House):
     house.scheduler().start().ready()
     await house.node("n1", cards=1)
     name = entrance(CPU_POOL)
-    first = await eventually(lambda: house.store.get("LocalQueue", "default", name))
+    first = await eventually(lambda: house.store.get("LocalQueue", "default", name), timeout=30)
     await house.write("delete", "LocalQueue", name, namespace="default")
 
     async def made_again() -> bool:
         found = await house.store.get("LocalQueue", "default", name)
         return found is not None and found.uid != first.uid
 
-    await eventually(made_again)
+    await eventually(made_again, timeout=30)
 
 
 async def test_plain_workload_of_a_user_is_admitted_and_deleting_it_frees_its_cards(house: House):
@@ -160,7 +160,7 @@ async def test_plain_workload_of_a_user_is_admitted_and_deleting_it_frees_its_ca
     await house.write("delete", "Workload", "mine", namespace="default")
     await house.submit("next", cards=1)
 
-    await house.admitted("next", timeout=5)
+    await house.admitted("next", timeout=30)
     assert await house.workload("mine") is None
     await house.check_ledgers("n1")
 
@@ -172,14 +172,14 @@ async def test_owned_workload_that_a_user_deletes_keeps_its_card_until_its_owner
     await house.admitted("a")
 
     await house.write("delete", "Workload", "a", namespace="default")
-    await eventually(lambda: house.heard(WorkloadPreempted, name="a", reason="Deleted"))
+    await eventually(lambda: house.heard(WorkloadPreempted, name="a", reason="Deleted"), timeout=30)
     assert await house.place("a")
     await house.cancel("a")
 
     async def gone() -> bool:
         return await house.workload("a") is None and await house.ledger("n1") == {}
 
-    await eventually(gone)
+    await eventually(gone, timeout=30)
 
 
 async def test_finalizer_and_owner_are_not_the_users_to_change(house: House):
@@ -205,7 +205,7 @@ async def test_wrong_submission_is_answered_to_its_owner_and_stores_nothing(hous
     await house.submit("ok", cards=1)
 
     await house.admitted("ok")
-    await eventually(lambda: {f.name for f in house.heard(WorkloadHeld, reason="Invalid")} == {"v", "w"})
+    await eventually(lambda: {f.name for f in house.heard(WorkloadHeld, reason="Invalid")} == {"v", "w"}, timeout=30)
     assert await house.workload("w") is None
 
 
@@ -213,7 +213,9 @@ async def test_submission_into_a_namespace_that_does_not_exist_stores_nothing(ho
     child = house.scheduler().start().ready()
     await house.submit("w", cards=1, namespace="nowhere")
 
-    await eventually(lambda: [line for line in child.logged("message_handled") if line.get("outcome") == "refused"])
+    await eventually(
+        lambda: [line for line in child.logged("message_handled") if line.get("outcome") == "refused"], timeout=30
+    )
     assert await house.workload("w", "nowhere") is None
 
 
@@ -265,7 +267,7 @@ async def test_setting_stops_nodes_from_forming_types(house: House):
     )
     await house.node("n1", cards=1)
     await house.write("create", "InstanceType", "mine", {"spec": TYPE})
-    await eventually(lambda: exists(house, "LocalQueue", "default", entrance("mine")))
+    await eventually(lambda: exists(house, "LocalQueue", "default", entrance("mine")), timeout=30)
 
     assert not await exists(house, "InstanceType", "", A10G_POOL)
     await house.submit("a", cards=1, pool="mine")

@@ -435,3 +435,17 @@ def test_kept_rankings_decide_as_fresh_ones_do(nodes, sizes):
     fresh = a_pool(*pool.nodes.values())
 
     assert places(cycle(pool, *work)) == places(cycle(fresh, *work))
+
+
+def test_one_card_and_one_core_are_no_plural():
+    done = cycle([a_node(cards=2, free=1, cpu=1)], waiting("a", 2))
+    admitted = status.admitted(
+        {}, queue="q", assignment=Assignment(node_name="n1", pool="p", devices=["x"]), entered=1, now="t"
+    )
+
+    assert "waiting for 1 more card:" in message(done)
+    assert filters.counted(1, "free card") == "1 free card"
+    assert filters.counted(0, "card") == "0 cards"
+    assert filters.cores(1000) == "1 core"
+    assert filters.cores(2000, "free ") == "2 free cores"
+    assert admitted["status"]["conditions"][0]["message"] == "on node n1 with 1 card"
