@@ -36,7 +36,7 @@ class Access:
 
         Raises:
             Unauthenticated: none, not a known one, or one that is void. It is not echoed.
-            Unavailable: this worker has no tables yet, so it cannot tell.
+            Unavailable: this worker cannot tell: it has no tables yet, or too old ones.
         """
         if self._feed.version != self._version:
             self._known.clear()
@@ -51,7 +51,7 @@ class Access:
         if key.expires and key.expires <= self._clock.now().timestamp():
             raise Unauthenticated("the key has expired")
         if self._feed.stale_seconds > self._max_stale:
-            raise Unauthenticated("keys cannot be confirmed: the control plane has been away for too long")
+            raise Unavailable("keys cannot be confirmed: the control plane has been away for too long")
         return key
 
     def _look_up(self, headers: Headers) -> Key:

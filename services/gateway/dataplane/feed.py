@@ -45,6 +45,9 @@ class Feed:
         """Start from what the gateway process wrote last."""
         with contextlib.suppress(OSError, ValueError):
             self._take(self._snapshot.read_bytes())
+            # Its time is that of the last moment at which it was what the store had.
+            age = self._clock.now().timestamp() - self._snapshot.stat().st_mtime
+            self.heard = self._clock.monotonic() - max(0.0, age)
 
     @property
     def stale_seconds(self) -> float:

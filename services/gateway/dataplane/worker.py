@@ -61,7 +61,11 @@ async def build(runtime: Runtime[WorkerSettings]) -> Plan:
         name=ROLE,
         loops={"feed": feed.run, "door": door.keep},
         on_stop=(door.close, meter_flush(meter)),
-        checks={"tables": lambda: feed.loaded, "listening": lambda: door.open},
+        checks={
+            "tables": lambda: feed.loaded,
+            "keys": lambda: feed.stale_seconds <= settings.max_stale,
+            "listening": lambda: door.open,
+        },
     )
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from services.modelstore.domain.reasons import DeliveryReason
 from services.modelstore.drivers import download
-from services.modelstore.drivers.download import Cancelled, Transfer
-from services.modelstore.drivers.partial import disk_error
+from services.modelstore.drivers.download import Transfer
+from services.modelstore.drivers.partial import Cancelled, disk_error
 from services.modelstore.drivers.trees import Trees, blob_name, checked
 from services.modelstore.drivers.web import Connections, Source
 from services.modelstore.ports import DeliveryError, HeldCopy
@@ -149,12 +149,12 @@ class DiskVault:
             raise
 
     def _take(self, transfer: Transfer, piece: _Piece) -> None:
-        held = self._trees.has(piece.name, piece.file)
-        # Another delivery may have brought some of it meanwhile, and a blob that was wrong is gone.
-        transfer.arrived(self._trees.there(piece.name, piece.file) - piece.counted)
-        if held:
-            return
         try:
+            held = self._trees.has(piece.name, piece.file, transfer.stop)
+            # Another delivery may have brought some of it meanwhile, and a blob that was wrong is gone.
+            transfer.arrived(self._trees.there(piece.name, piece.file) - piece.counted)
+            if held:
+                return
             download.fetch(transfer, piece.file, self._trees.partial(piece.name))
         except Cancelled:
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.modelstore.domain.reasons import DeliveryReason
-from services.modelstore.drivers.partial import CHUNK, Partial, Writer
+from services.modelstore.drivers.partial import CHUNK, Cancelled, Partial, Writer
 from services.modelstore.drivers.web import Connections, Interrupted, Reply, Resume, Source, ask
 from services.modelstore.ports import DeliveryError
 from shared.faults import point
@@ -22,10 +22,6 @@ _ATTEMPTS = 5
 """Tries in a row that bring nothing new."""
 _PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE = 8.0
-
-
-class Cancelled(Exception):  # noqa: N818 - not an error
-    """The delivery was given up on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ def fetch(transfer: Transfer, file: WantedFile, path: Path) -> None:
         DeliveryError: why not; a partial that may be right stays, one that is wrong is removed.
         Cancelled: the transfer was stopped.
     """
-    with Partial(path, file) as partial:
+    with Partial(path, file, transfer.stop) as partial:
         try:
             _bring(transfer, partial)
         except DeliveryError as error:
@@ -54,6 +50,7 @@ def fetch(transfer: Transfer, file: WantedFile, path: Path) -> None:
                 transfer.arrived(-partial.size)
                 partial.discard()
             raise
+        point("modelstore-agent.before-sync")
         partial.sync()
 
 

@@ -27,6 +27,10 @@ _FULL = frozenset({27, 28, 122})
 """EFBIG, ENOSPC, EDQUOT."""
 
 
+class Cancelled(Exception):  # noqa: N818 - not an error
+    """The delivery was given up on purpose."""
+
+
 class Hash(Protocol):
     """What hashlib returns."""
 
@@ -50,30 +54,48 @@ def disk_error(error: OSError) -> DeliveryError:
     return DeliveryError(DeliveryReason.INSUFFICIENT_CAPACITY, sentence)
 
 
-def right_on_disk(path: Path, file: WantedFile) -> bool:
-    """Whether a file has the content that the manifest says; reads all of it."""
-    digest, size = new_hash(file), 0
-    buffer = memoryview(bytearray(min(CHUNK, max(1, file.size))))
+def right_on_disk(path: Path, file: WantedFile, stop: threading.Event) -> bool:
+    """Whether a file has the content that the manifest says; reads all of it.
+
+    Raises:
+        Cancelled: it was told to stop.
+    """
+    digest = new_hash(file)
     with path.open("rb", buffering=0) as content:
-        while count := content.readinto(buffer):
-            digest.update(buffer[:count])
-            size += count
+        size = _hashed(content.fileno(), file, digest, stop)
     return size == file.size and digest.hexdigest() == file.hash
+
+
+def _hashed(descriptor: int, file: WantedFile, digest: Hash, stop: threading.Event) -> int:
+    """Hash from where the descriptor is to the end; the bytes there were."""
+    buffer, size = memoryview(bytearray(min(CHUNK, max(1, file.size)))), 0
+    while count := os.readv(descriptor, [buffer]):
+        if stop.is_set():
+            raise Cancelled
+        digest.update(buffer[:count])
+        size += count
+    return size
 
 
 class Partial:
     """Open it, `append` what comes, `complete` it; `size` is what is on disk and hashed."""
 
-    def __init__(self, path: Path, file: WantedFile) -> None:
+    def __init__(self, path: Path, file: WantedFile, stop: threading.Event) -> None:
+        """`stop` ends the hashing of what is there with Cancelled."""
         self.path = path
         self.file = file
         self.size = 0
+        self._stop = stop
         self._hash = new_hash(file)
         self._descriptor = -1
 
     def __enter__(self) -> Self:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self._rehash()
+        try:
+            self._rehash()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
         return self
 
     def __exit__(
@@ -146,10 +168,7 @@ class Partial:
         if os.fstat(self._descriptor).st_size > self.file.size:
             self.restart()
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        buffer = memoryview(bytearray(min(CHUNK, max(1, self.file.size))))
-        while count := os.readv(self._descriptor, [buffer]):
-            self._hash.update(buffer[:count])
-            self.size += count
+        self.size = _hashed(self._descriptor, self.file, self._hash, self._stop)
 
 
 class Writer:

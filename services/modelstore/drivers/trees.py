@@ -62,13 +62,13 @@ class Trees:
         """Where the bytes of a blob arrive."""
         return self._root / "partial" / name
 
-    def has(self, name: str, file: WantedFile) -> bool:
+    def has(self, name: str, file: WantedFile, stop: threading.Event) -> bool:
         """Whether a blob is there whose every byte was hashed since this process began.
 
         One that is wrong (a disk that lost or changed bytes) is removed, and is to be brought again.
         """
         blob = self._blobs / name
-        if _size(blob) == file.size and (name in self._hashed or right_on_disk(blob, file)):
+        if _size(blob) == file.size and (name in self._hashed or right_on_disk(blob, file, stop)):
             self._hashed.add(name)
             return True
         self._hashed.discard(name)

@@ -6,7 +6,7 @@ Owns the order of reasons: what no waiting changes comes before what waiting cha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from services.scheduler.domain.filters import (
@@ -99,7 +99,7 @@ def _split(
 
 
 def _short_of(request: Request, nodes: Sequence[NodeView], ground: Ground, pool: str) -> str:
-    asks = [
+    asks: list[tuple[int, int, Callable[[int], str]]] = [
         (request.cards, max(len(node.facts.cards(ground.accelerator)) for node in nodes), _cards),
         (request.cpu_milli, max(node.facts.cpu_milli for node in nodes), cores),
         (request.memory_bytes, max(node.facts.memory_bytes for node in nodes), _memory),

@@ -378,7 +378,8 @@ async def test_without_patience_a_worker_refuses_as_soon_as_it_is_alone(plane):
             strict.start().ready()
             await eventually(lambda: answers(200), PATIENCE)
             plane.gateway.child.kill()
-            await eventually(lambda: answers(401), PATIENCE)
+            await eventually(lambda: answers(503), PATIENCE)
+            assert not strict.http("/readyz").startswith("HTTP/1.1 200")
             await asyncio.to_thread(plane.gateway.child.start().ready)
             await eventually(lambda: answers(200), PATIENCE)
         finally:

@@ -59,7 +59,7 @@ async def test_an_agent_killed_while_bytes_come_goes_on_behind_them(house):
 
 @pytest.mark.parametrize(
     "point",
-    ["mid-file", "before-publish", "after-publish", "before-report"],
+    ["mid-file", "before-sync", "before-publish", "after-publish", "before-report"],
 )
 async def test_an_agent_killed_at_a_step_ends_ready_once(house, point):
     flag = house.directory / "flag"

@@ -220,3 +220,22 @@ async def test_a_frozen_holder_writes_nothing_when_it_wakes(store: Store, server
 
     assert said == b"LeaseLost\n"
     assert await store.get("Workload", "default", "late") is None
+
+
+async def test_run_leased_ends_when_told_to_although_the_lease_is_lost_in_that_moment(store: Store) -> None:
+    begun = asyncio.Event()
+
+    async def work(_lease: Lease) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise LeaseLost("just now") from None
+
+    task = asyncio.ensure_future(run_leased(store, "cycle", work, SystemClock()))
+    await begun.wait()
+
+    task.cancel()
+    await asyncio.wait({task}, timeout=20)
+
+    assert task.cancelled()

@@ -1,6 +1,7 @@
 """The workers' tables: built from documents, encoded, looked up, framed, taken and replaced as a whole."""
 
 import asyncio
+import os
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -198,6 +199,12 @@ class Line:
             clock=self.clock,
         )
 
+    def keep(self, content, age=0.0):
+        """A snapshot on disk."""
+        self.snapshot.write_bytes(content)
+        moment = self.clock.now().timestamp() - age
+        os.utime(self.snapshot, (moment, moment))
+
     def access(self, max_stale=600.0):
         return Access(self.feed, SECRET, self.clock, max_stale)
 
@@ -221,7 +228,7 @@ def test_a_worker_without_tables_knows_that_it_does_not_know(line):
 @pytest.mark.parametrize("content", [None, b"", b"broken", b"\x92\x90"])
 def test_a_missing_or_broken_snapshot_is_no_snapshot(line, content):
     if content is not None:
-        line.snapshot.write_bytes(content)
+        line.keep(content)
 
     line.feed.load_snapshot()
 
@@ -229,29 +236,46 @@ def test_a_missing_or_broken_snapshot_is_no_snapshot(line, content):
 
 
 def test_the_snapshot_serves_until_it_is_too_old(line):
-    line.snapshot.write_bytes(tables.encode(TABLES))
+    line.keep(tables.encode(TABLES))
     line.feed.load_snapshot()
 
     assert line.access().key(BEARER) == KEY
     line.clock.seconds += 599
     assert line.access().key(BEARER) == KEY
     line.clock.seconds += 2
-    with pytest.raises(Unauthenticated, match="cannot be confirmed"):
+    with pytest.raises(Unavailable, match="cannot be confirmed"):
         line.access().key(BEARER)
 
 
+def test_a_restart_does_not_make_an_old_snapshot_young(line):
+    line.keep(tables.encode(TABLES), age=598)
+    line.feed.load_snapshot()
+
+    assert line.access().key(BEARER) == KEY
+    line.clock.seconds += 3
+    with pytest.raises(Unavailable, match="cannot be confirmed"):
+        line.access().key(BEARER)
+
+
+def test_a_snapshot_from_the_future_is_not_younger_than_now(line):
+    line.keep(tables.encode(TABLES), age=-3600)
+    line.feed.load_snapshot()
+
+    assert line.feed.stale_seconds == 0
+
+
 def test_without_patience_nothing_is_served_from_a_snapshot(line):
-    line.snapshot.write_bytes(tables.encode(TABLES))
+    line.keep(tables.encode(TABLES))
     line.feed.load_snapshot()
     line.clock.seconds += 0.001
 
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unavailable):
         line.access(max_stale=0.0).key(BEARER)
 
 
 def test_an_expired_key_is_refused_though_it_is_remembered(line):
     until = line.clock.now().timestamp() + 10
-    line.snapshot.write_bytes(tables.encode(Tables((MODEL,), (Key(KEY.hash, "u", "default", "viewer", (), until),))))
+    line.keep(tables.encode(Tables((MODEL,), (Key(KEY.hash, "u", "default", "viewer", (), until),))))
     line.feed.load_snapshot()
     access = line.access()
 
@@ -274,7 +298,7 @@ def test_an_expired_key_is_refused_though_it_is_remembered(line):
     ],
 )
 def test_no_or_another_key_opens_nothing_and_is_not_echoed(line, headers):
-    line.snapshot.write_bytes(tables.encode(TABLES))
+    line.keep(tables.encode(TABLES))
     line.feed.load_snapshot()
     access = line.access()
     access.key(BEARER)
@@ -338,7 +362,7 @@ async def test_each_table_replaces_the_whole_and_a_lost_one_is_made_good_by_the_
     [b"\x00\x00\x00\x02\x91\xc0", frame("tables", b"broken"), frame("tables"), frame("ack"), b"GET / HTTP/1.1\r\n"],
 )
 async def test_what_it_does_not_understand_costs_the_line_not_the_tables(line, noise):
-    line.snapshot.write_bytes(tables.encode(TABLES))
+    line.keep(tables.encode(TABLES))
     line.feed.load_snapshot()
 
     async def strange(_, writer):

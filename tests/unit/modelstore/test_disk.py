@@ -4,16 +4,19 @@ import errno
 import hashlib
 import os
 import shutil
+import threading
 
 import pytest
 
 from services.modelstore.domain.reasons import DeliveryReason
 from services.modelstore.drivers.disk import DiskVault
-from services.modelstore.drivers.partial import Partial, Writer, disk_error
+from services.modelstore.drivers.partial import Cancelled, Partial, Writer, disk_error
 from services.modelstore.drivers.trees import Trees, blob_name, checked
 from services.modelstore.ports import DeliveryError
 from shared.manifest import ManifestFile, build
 from shared.queries import WantedFile, WantedModel
+
+GO_ON = threading.Event()
 
 
 def a_file(path, content, algorithm="sha256"):
@@ -55,10 +58,10 @@ def ignored(_):
 def test_a_partial_file_is_hashed_in_order_and_goes_on_after_a_restart(tmp_path, algorithm, size):
     content = os.urandom(size)
     file = a_file("w", content, algorithm)
-    with Partial(tmp_path / "p", file) as partial:
+    with Partial(tmp_path / "p", file, GO_ON) as partial:
         partial.append(memoryview(content)[: size // 2])
 
-    with Partial(tmp_path / "p", file) as partial:
+    with Partial(tmp_path / "p", file, GO_ON) as partial:
         assert partial.size == size // 2
         partial.append(memoryview(content)[size // 2 :])
         assert partial.right()
@@ -68,7 +71,7 @@ def test_a_partial_file_is_hashed_in_order_and_goes_on_after_a_restart(tmp_path,
 def test_a_byte_that_changed_on_disk_makes_the_whole_file_wrong(tmp_path):
     file = a_file("w", b"abcdef")
     (tmp_path / "p").write_bytes(b"aXc")
-    with Partial(tmp_path / "p", file) as partial:
+    with Partial(tmp_path / "p", file, GO_ON) as partial:
         partial.append(memoryview(b"def"))
         assert not partial.right()
         partial.restart()
@@ -78,7 +81,7 @@ def test_a_byte_that_changed_on_disk_makes_the_whole_file_wrong(tmp_path):
 
 def test_a_partial_file_longer_than_the_file_begins_anew(tmp_path):
     (tmp_path / "p").write_bytes(b"too long")
-    with Partial(tmp_path / "p", a_file("w", b"abc")) as partial:
+    with Partial(tmp_path / "p", a_file("w", b"abc"), GO_ON) as partial:
         assert partial.size == 0
     assert (tmp_path / "p").read_bytes() == b""
 
@@ -86,7 +89,7 @@ def test_a_partial_file_longer_than_the_file_begins_anew(tmp_path):
 def test_a_link_in_the_place_of_a_partial_file_is_not_followed(tmp_path):
     (tmp_path / "target").write_bytes(b"mine")
     (tmp_path / "p").symlink_to("target")
-    with pytest.raises(OSError), Partial(tmp_path / "p", a_file("w", b"abc")):
+    with pytest.raises(OSError), Partial(tmp_path / "p", a_file("w", b"abc"), GO_ON):
         pass
     assert (tmp_path / "target").read_bytes() == b"mine"
 
@@ -94,7 +97,7 @@ def test_a_link_in_the_place_of_a_partial_file_is_not_followed(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"server": 1}', "null", "\x00"])
 def test_a_torn_note_is_no_note(tmp_path, text):
     (tmp_path / "p.json").write_text(text)
-    with Partial(tmp_path / "p", a_file("w", b"abc")) as partial:
+    with Partial(tmp_path / "p", a_file("w", b"abc"), GO_ON) as partial:
         assert partial.came_with == ("", "")
         partial.note("http://hub:80", '"e"')
         assert partial.came_with == ("http://hub:80", '"e"')
@@ -102,7 +105,7 @@ def test_a_torn_note_is_no_note(tmp_path, text):
 
 def test_the_writing_thread_tells_that_the_disk_is_full(tmp_path):
     file = a_file("w", bytes(16 << 20))
-    with Partial(tmp_path / "p", file) as partial:
+    with Partial(tmp_path / "p", file, GO_ON) as partial:
         os.close(partial._descriptor)
         partial._descriptor = os.open("/dev/full", os.O_RDWR)
         writer = Writer(partial)
@@ -182,8 +185,9 @@ def test_leftovers_of_a_kill_while_publishing_are_cleaned_and_published_over(roo
     assert [path.name for path in (root / "trees").iterdir()] == [name]
 
 
-def test_a_model_whose_files_are_not_those_of_its_digest_is_refused(root):
-    other = a_model(a_file("w", b"weights"), digest=f"sha256:{'0' * 64}")
+@pytest.mark.parametrize("digest", [f"sha256:{'0' * 64}", "sha256:../../x", "sha256-../../x", ""])
+def test_a_model_whose_files_are_not_those_of_its_digest_is_refused(digest):
+    other = a_model(a_file("w", b"weights")).model_copy(update={"digest": digest})
     with pytest.raises(DeliveryError) as caught:
         checked(other)
     assert caught.value.reason is DeliveryReason.INVALID_REQUEST
@@ -225,6 +229,20 @@ async def test_a_byte_that_changed_on_disk_before_publishing_is_found(root):
     assert caught.value.reason is DeliveryReason.INVALID_REQUEST
     assert not blob.exists()
     assert await vault.held() == []
+
+
+def test_hashing_what_is_there_ends_when_it_is_told_to(root):
+    file = a_file("w", b"weights")
+    put(root, file, b"weights")
+    (root / "partial" / blob_name(file)).write_bytes(b"wei")
+    stop = threading.Event()
+    stop.set()
+
+    with pytest.raises(Cancelled):
+        Trees(root).has(blob_name(file), file, stop)
+    with pytest.raises(Cancelled), Partial(root / "partial" / blob_name(file), file, stop):
+        pass
+    assert (root / "blobs" / blob_name(file)).read_bytes() == b"weights"
 
 
 async def test_a_tree_of_a_killed_start_with_bytes_that_changed_is_not_used(root):

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.domain import filters, status
 from services.scheduler.domain.admission import Limits, TypeState, decide_cycle
 from services.scheduler.domain.request import Tolerated
 from shared.resources.core import Taint
+from shared.resources.workload import Assignment
 from shared.resources.workload import WorkloadReason as Why
 from tests.unit.scheduler.builders import (
     CPU_POOL,
@@ -438,7 +440,7 @@ def test_kept_rankings_decide_as_fresh_ones_do(nodes, sizes):
 
 
 def test_one_card_and_one_core_are_no_plural():
-    done = cycle([a_node(cards=2, free=1, cpu=1)], waiting("a", 2))
+    done = cycle(a_pool(a_node(cards=2, free=1)), waits("a", asks(2)))
     admitted = status.admitted(
         {}, queue="q", assignment=Assignment(node_name="n1", pool="p", devices=["x"]), entered=1, now="t"
     )
