@@ -12,10 +12,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import nats
@@ -159,7 +159,7 @@ class Cards:
         self._stack = stack
         self._watches: list[Watch] = []
 
-    def __enter__(self) -> Cards:
+    def __enter__(self) -> Self:
         self._follow(f"{WORKER}/devices", self._devices)
         self._follow(f"{KUEUE}/workloads", self._workload)
         return self
@@ -202,7 +202,7 @@ class Facts:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Facts:
+    def __enter__(self) -> Self:
         """Returns when it surely listens: a fact made for it has been seen."""
         tries = 0
 
@@ -252,17 +252,25 @@ def what(envelope: dict[str, Any]) -> str:
     return ".".join(str(envelope["type"]).split(".")[1:3])
 
 
-async def connect(stack: Stack) -> Client:
+@asynccontextmanager
+async def connect(stack: Stack) -> AsyncIterator[Client]:
     """nats-py with nothing but the variables of the stack's `env` file."""
     env = stack.exports()
-    return await nats.connect(env["NATS_URL"], nkeys_seed=env["NATS_NKEY"], inbox_prefix="_INBOX_admin")
+    client = await nats.connect(env["NATS_URL"], nkeys_seed=env["NATS_NKEY"], inbox_prefix="_INBOX_admin")
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 def log_lines(stack: Stack, *levels: str) -> list[str]:
     """Lines of all logs at these levels, and tracebacks."""
     found = []
     for path in sorted(Path(stack.dir, "log").glob("*.log")):
-        for line in path.read_text(errors="replace").splitlines():
-            if "Traceback" in line or any(f'"level":"{level}"' in line for level in levels):
-                found.append(f"{path.name}: {line}")
+        lines = path.read_text(errors="replace").splitlines()
+        found += [
+            f"{path.name}: {line}"
+            for line in lines
+            if "Traceback" in line or any(f'"level":"{level}"' in line for level in levels)
+        ]
     return found

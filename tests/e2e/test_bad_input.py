@@ -111,9 +111,8 @@ def ask(stack: Stack, body: bytes, verb: str = "create") -> str:
     """The refusal of the bus command."""
 
     async def send() -> str:
-        client = await connect(stack)
-        answer = await client.request(APPLY, body, timeout=10, headers={"x-gpubus-verb": verb})
-        await client.close()
+        async with connect(stack) as client:
+            answer = await client.request(APPLY, body, timeout=30, headers={"x-gpubus-verb": verb})
         assert "x-gpubus-error" in (answer.headers or {}), answer.data
         return answer.data.decode()
 
@@ -227,18 +226,18 @@ def test_broken_messages_become_dead_letters_and_no_service_stumbles(stack, unch
     before = letters(stack)
 
     async def send() -> None:
-        client = await connect(stack)
-        for subject in [
-            *BROKEN.values(),
-            "gpubus.evt.workload.admitted.v1.default.x",
-            "gpubus.evt.replica.ready.v1.default.x",
-        ]:
-            for body in (b"{broken", b"\xff\xfe\x00", b"[]", b'{"specversion":"1.0"}'):
-                await client.jetstream().publish(subject, body)
-        for subject in ("gpubus.tel.heartbeat.vm", "gpubus.wake.vm", "gpubus.req.deployer.write-object.v1.default.x"):
-            await client.publish(subject, b"{broken")
-        await client.flush()
-        await client.close()
+        facts = ("gpubus.evt.workload.admitted.v1.default.x", "gpubus.evt.replica.ready.v1.default.x")
+        async with connect(stack) as client:
+            for subject in (*BROKEN.values(), *facts):
+                for body in (b"{broken", b"\xff\xfe\x00", b"[]", b'{"specversion":"1.0"}'):
+                    await client.jetstream().publish(subject, body, timeout=30)
+            for subject in (
+                "gpubus.tel.heartbeat.vm",
+                "gpubus.wake.vm",
+                "gpubus.req.deployer.write-object.v1.default.x",
+            ):
+                await client.publish(subject, b"{broken")
+            await client.flush()
 
     asyncio.run(send())
 

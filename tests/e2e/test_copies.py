@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from tests.e2e.story import (
     what,
 )
 from tests.support.children import Child
-from tests.support.stack import Stack, alive, condition
+from tests.support.stack import Stack, condition
 from tests.support.wait import eventually_sync
 
 pytestmark = pytest.mark.timeout(180)
@@ -86,17 +85,15 @@ def copies(fleet: Stack, tmp_path: Path) -> Iterator[Copies]:
 
 async def facts_on_streams(stack: Stack, where: str) -> list[dict[str, Any]]:
     """Every fact about one namespace that the streams of all owners keep."""
-    client = await connect(stack)
-    manager = client.jsm()
     found = []
-    for owner in ("SCHEDULER", "MODELSTORE", "DEPLOYER"):
-        state = (await manager.stream_info(f"FACTS_{owner}")).state
-        for sequence in range(max(1, state.first_seq), state.last_seq + 1):
-            message = await manager.get_msg(f"FACTS_{owner}", seq=sequence)
-            envelope = json.loads(message.data or b"")
-            if envelope["data"].get("namespace") == where:
-                found.append(envelope)
-    await client.close()
+    async with connect(stack) as client:
+        manager = client.jsm()
+        for owner in ("SCHEDULER", "MODELSTORE", "DEPLOYER"):
+            state = (await manager.stream_info(f"FACTS_{owner}")).state
+            for sequence in range(max(1, state.first_seq), state.last_seq + 1):
+                message = await manager.get_msg(f"FACTS_{owner}", seq=sequence)
+                if f'"namespace":"{where}"'.encode() in (message.data or b""):
+                    found.append(json.loads(message.data or b""))
     return found
 
 
@@ -151,13 +148,12 @@ async def test_three_copies_of_each_controller_end_as_one_would(copies):
 
 
 async def apply_at_once(stack: Stack, bodies: list[dict[str, Any]]) -> None:
-    """All of them as stored commands of the bus, one after another without waiting for any answer."""
-    client = await connect(stack)
-    for body in bodies:
-        subject = f"gpubus.req.gateway.apply.v1.admin.{body['metadata']['namespace']}"
-        await client.publish(subject, json.dumps(body).encode())
-    await client.flush()
-    await client.close()
+    """All of them as commands of the bus, without waiting for any answer."""
+    async with connect(stack) as client:
+        for body in bodies:
+            subject = f"gpubus.req.gateway.apply.v1.admin.{body['metadata']['namespace']}"
+            await client.publish(subject, json.dumps(body).encode())
+        await client.flush()
 
 
 def held_workloads(stack: Stack, where: str) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from tests.e2e.story import (
     settled,
     what,
 )
-from tests.support.stack import BIN, Stack, condition
+from tests.support.stack import BIN, Stack
 from tests.support.wait import eventually_sync
 
 pytestmark = pytest.mark.timeout(120)
@@ -55,14 +55,12 @@ def by_rest(stack: Stack, verb: str, bodies: Bodies) -> None:
 
 def by_bus(stack: Stack, verb: str, bodies: Bodies) -> None:
     async def send() -> None:
-        client = await connect(stack)
-        for body in bodies:
-            subject = f"gpubus.req.gateway.apply.v1.admin.{body['metadata']['namespace']}"
-            answer = await client.request(
-                subject, json.dumps(body).encode(), timeout=10, headers={"x-gpubus-verb": verb}
-            )
-            assert "x-gpubus-error" not in (answer.headers or {}), answer.data
-        await client.close()
+        async with connect(stack) as client:
+            for body in bodies:
+                subject = f"gpubus.req.gateway.apply.v1.admin.{body['metadata']['namespace']}"
+                sent, headers = json.dumps(body).encode(), {"x-gpubus-verb": verb}
+                answer = await client.request(subject, sent, timeout=30, headers=headers)
+                assert "x-gpubus-error" not in (answer.headers or {}), answer.data
 
     asyncio.run(send())
 
@@ -122,7 +120,7 @@ def served(fleet) -> Iterator[tuple[Stack, str]]:
 
 
 def test_the_openai_sdk_gets_answers_and_the_usage_is_told(served):
-    stack, where = served
+    stack, _ = served
     env = stack.exports()
     said: Any = [{"role": "user", "content": "one two three"}]
     with (

@@ -333,7 +333,11 @@ class Room:
         """Wait until a deployment serves with exactly so many replicas, and everything agrees about it; its Pods."""
         return until(lambda: self._serving(name, replicas), timeout)
 
-    def _serving(self, name: str, replicas: int) -> dict[str, dict[str, Any]]:
+    def settled(self, name: str, replicas: int, timeout: float = PATIENCE) -> None:
+        """As `serving`, beside others that are there too."""
+        until(lambda: self._serving(name, replicas, alone=False), timeout)
+
+    def _serving(self, name: str, replicas: int, *, alone: bool = True) -> dict[str, dict[str, Any]]:
         body = self.stack.get("modeldeployments", name)
         assert body, "no deployment"
         status = body["status"]
@@ -349,7 +353,8 @@ class Room:
             assert condition(pod, "Ready").get("status") == "True", pod["metadata"]["name"]
             assert "deletionTimestamp" not in pod["metadata"], pod["metadata"]["name"]
             assert _answers(pod), f"{pod['metadata']['name']} does not answer"
-        self._agree(pods)
+        if alone:
+            self._agree(pods)
         self.chat(name)
         return pods
 
@@ -429,7 +434,7 @@ class Room:
             lost: The last second of the store was lost: facts that were told of it may stand beside those of what was
                 done again.
         """
-        told = asyncio.run(self._told(mark))
+        told = self.told(mark)
         entries = self._log(mark.revision)
         _no_card_twice(entries)
         self._no_engine_left(entries)
@@ -438,6 +443,10 @@ class Room:
         if not lost:
             _once(told)
         return told
+
+    def told(self, mark: Mark, *, whole: bool = False) -> Told:
+        """The facts since a mark, or (whole) all that the streams have."""
+        return asyncio.run(self._told(Mark(0, {}, mark.dead) if whole else mark))
 
     def _log(self, revision: int) -> list[dict[str, Any]]:
         with self.redis() as client:

@@ -84,12 +84,8 @@ class PodAgent:
         """Why nothing may be started here; empty when it may."""
         self.keepers: dict[str, PodKeeper] = {}
         self._bus = bus
-        self._runtime = runtime
-        self._prober = prober
-        self._clock = clock
-        self._machine_id = machine_id
-        self._data_dir = data_dir
-        self._spread = spread
+        self._runtime, self._prober, self._clock = runtime, prober, clock
+        self._machine_id, self._data_dir, self._spread = machine_id, data_dir, spread
         self._sequence = _sequence(node, clock, data_dir)
         self._talk = _Talk()
         self._ask_now, self._report_now = asyncio.Event(), asyncio.Event()

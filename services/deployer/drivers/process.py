@@ -71,10 +71,7 @@ class ProcessRuntime:
 
     async def place(self, uid: str, fixed_port: int | None) -> Place:
         """See the port."""
-        if fixed_port is None:
-            port = self._free_port(uid)
-        else:
-            port = self._fixed_port(fixed_port)
+        port = self._free_port(uid) if fixed_port is None else self._fixed_port(fixed_port)
         return Place(host=self._host, address=self._address, port=port, token=secrets.token_hex(16))
 
     async def start(self, launch: Launch) -> None:

@@ -6,6 +6,7 @@ Read next: test_journey.py.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -54,9 +55,9 @@ from shared.resources.kinds import KINDS
 from shared.store import keys
 from shared.store.client import Store
 from shared.store.documents import ANY, Commit, Delete, Document, Put
+from tests.support import wait
 from tests.support.children import Child
 from tests.support.servers import NatsServer, RedisServer
-from tests.support.wait import eventually
 
 CPU_POOL = "gpustack--generic-linux-amd64"
 FACTS: tuple[type[Fact], ...] = (
@@ -64,6 +65,8 @@ FACTS: tuple[type[Fact], ...] = (
     d.ReplicaReady, d.ReplicaUnready, d.ReplicaFailed, d.ReplicaStopped, d.PodStarted, d.PodReady, d.PodFailed,
     d.PodFinished, d.PodStopped,
 )  # fmt: skip
+eventually = functools.partial(wait.eventually, timeout=30)
+"""Patient: other tests may have the cores."""
 PINGS = 'ping_interval: "1s"\nping_max: 2'
 
 
@@ -181,6 +184,12 @@ class House:
 
     def controller(self, name: str = "deployer", **settings: str) -> Child:
         return self._child(name, ("services.deployer",), settings)
+
+    async def control(self, name: str = "deployer", **settings: str) -> Child:
+        """A controller that is ready; the test's own connections go on meanwhile."""
+        child = self.controller(name, **settings).start()
+        await asyncio.to_thread(child.ready)
+        return child
 
     def agent(self, node: str = "n1", **settings: str) -> Child:
         """The agent of a host; its Pods are real processes."""
@@ -327,6 +336,7 @@ class House:
             metadata = {"name": name, "namespace": namespace, **body.pop("metadata", {})}
             body = {"apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": metadata, **body}
         request = WriteObject(verb=verb, kind=kind, namespace=namespace, name=name, object=body, **more)
+        await eventually(lambda: self.bus.connected, timeout=20)
         return await self.bus.write("deployer", request, timeout=10)
 
     async def deploy(self, name: str = "m", namespace: str = "default", **fields: Any) -> WriteAnswer:
@@ -379,7 +389,7 @@ class House:
         condition = get_condition(found.status.conditions, kind) if found is not None else None
         return (condition.status, condition.reason, condition.message) if condition is not None else ("", "", "")
 
-    async def available(self, name: str = "m", count: int | None = None, timeout: float = 20) -> dict[str, Pod]:
+    async def available(self, name: str = "m", count: int | None = None, timeout: float = 40) -> dict[str, Pod]:
         """Wait until every wanted replica is ready; the ready Pods."""
 
         async def check() -> dict[str, Pod] | None:
@@ -392,7 +402,7 @@ class House:
 
         return await eventually(check, timeout=timeout)
 
-    async def gone(self, kind: str, name: str, namespace: str = "default", timeout: float = 20) -> None:
+    async def gone(self, kind: str, name: str, namespace: str = "default", timeout: float = 40) -> None:
         async def check() -> bool:
             return await self.store.get(kind, namespace, name) is None
 
@@ -414,7 +424,7 @@ def is_ready(pod: Pod) -> bool:
 
 async def started(house, **settings):
     """A controller, a pool, a host with its agent, and one replica that is ready."""
-    house.controller(**settings).start().ready()
+    await house.control(**settings)
     await house.pool()
     await house.node()
     agent = house.agent().start()
@@ -528,8 +538,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     async with asyncio.timeout(30):
         await runner.stop()
     for child in house.children:
-        child.kill()
-    _end_pods(tmp_path)
+        await asyncio.to_thread(child.kill)
+    await asyncio.to_thread(_end_pods, tmp_path)
     await _over(house.tasks)
     for host in house.hosts:
         await host.close()
@@ -552,6 +562,12 @@ def _end_pods(directory: Path) -> None:
                     continue
             if not pods.held():
                 break
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "integration/deployer" in str(item.path):
+            item.add_marker(pytest.mark.timeout(180))
 
 
 @pytest.hookimpl(hookwrapper=True)

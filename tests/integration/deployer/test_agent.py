@@ -10,7 +10,7 @@ from services.deployer.drivers.simulated import SimulatedRuntime
 from services.deployer.drivers.simulated_server import SimulatedHost
 from shared.clock import SystemClock
 from shared.queries import DesiredPodsAnswer, StoppingPod, WantedPod
-from tests.support.wait import eventually
+from tests.integration.deployer.conftest import eventually
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 
 from shared.events import deployment as d
 from shared.reports import PodsReported, PodState
-from tests.integration.deployer.conftest import names_are, retried
-from tests.support.wait import eventually
+from tests.integration.deployer.conftest import eventually, names_are, retried
 
 
 @pytest.mark.parametrize("point", ["deployer.before-commit", "deployer.after-commit"])
@@ -42,7 +41,7 @@ async def test_a_controller_that_is_killed_at_each_commit_in_turn_ends_the_same(
 async def test_what_a_killed_copy_left_half_done_is_finished_by_the_others(house, tmp_path, point):
     other = house.controller("deployer-2").start()
     await eventually(lambda: [line for line in other.logged("lease_acquired") if line["lease"] == "resync"])
-    other.ready()
+    await asyncio.to_thread(other.ready)
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -83,7 +82,7 @@ async def test_three_copies_do_everything_once(house):
     for number in range(3):
         house.controller(f"deployer-{number}").start()
     for child in house.children:
-        child.ready()
+        await asyncio.to_thread(child.ready)
     await house.pool()
     await house.simulated("s1", "s2", "s3")
     house.scheduler.nodes = ["s1", "s2", "s3"]
@@ -107,8 +106,8 @@ async def test_three_copies_do_everything_once(house):
 async def test_a_frozen_copy_changes_nothing_when_it_thaws(house):
     first = house.controller("deployer-1").start()
     second = house.controller("deployer-2").start()
-    first.ready()
-    second.ready()
+    await asyncio.to_thread(first.ready)
+    await asyncio.to_thread(second.ready)
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -126,7 +125,7 @@ async def test_a_frozen_copy_changes_nothing_when_it_thaws(house):
 
 
 async def test_reports_that_come_late_twice_or_from_an_earlier_start_or_epoch_change_nothing(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -149,7 +148,7 @@ async def test_reports_that_come_late_twice_or_from_an_earlier_start_or_epoch_ch
 
 
 async def test_broken_reports_are_parked_and_harm_nobody(house):
-    controller = house.controller().start().ready()
+    controller = await house.control()
     for body in (b"\xff\xfe", b"{}", b'{"specversion":"1.0","data":{"pods":"x"}}'):
         await house.bus.connection.jetstream().publish("gpubus.rep.deployer.pods.v1.n1._", body)
 

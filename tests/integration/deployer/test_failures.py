@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from shared.events import deployment as d
-from tests.integration.deployer.conftest import get, is_ready, started
-from tests.support.wait import eventually
+from tests.integration.deployer.conftest import eventually, get, is_ready, started
 
 BROKEN = [
     sys.executable,
@@ -24,7 +23,7 @@ async def container(house, name):
 
 
 async def test_an_engine_that_always_exits_is_shown_with_code_count_and_last_line(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     house.agent().start()
@@ -109,7 +108,7 @@ async def test_an_engine_whose_shim_died_before_it_is_started_again_once(house):
 
 
 async def test_an_engine_that_never_gets_healthy_says_what_its_probe_saw_and_can_be_deleted(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     house.agent().start()
@@ -139,15 +138,15 @@ async def test_an_engine_that_never_gets_healthy_says_what_its_probe_saw_and_can
     "point", ["deployer-agent.before-start", "deployer-agent.after-start", "deployer-agent.before-report"]
 )
 async def test_an_agent_that_is_killed_anywhere_leads_to_one_engine(house, tmp_path, point):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     flag = tmp_path / "flag"
     agent = house.agent()
     agent.start()
-    agent.ready()
+    await asyncio.to_thread(agent.ready)
     flag.touch()
-    agent.end()
+    await asyncio.to_thread(agent.end)
     agent.start(GPUBUS_FAULTS=f"{point}=kill@{flag}")
     await house.deploy()
     await asyncio.to_thread(agent.ended)
@@ -165,9 +164,10 @@ async def test_an_agent_that_was_away_adopts_what_runs(house):
     agent, pod = await started(house)
     (engine,) = house.engines(pod)
 
-    agent.kill()
+    await asyncio.to_thread(agent.kill)
     assert (await get(pod, "/health"))[0] == 200, "traffic goes on"
-    agent.start().ready()
+    agent.start()
+    await asyncio.to_thread(agent.ready)
     await eventually(lambda: agent.logged("pods_adopted"))
     await asyncio.sleep(0.5)
 
@@ -181,7 +181,7 @@ async def test_an_agent_that_was_away_adopts_what_runs(house):
 
 async def test_an_engine_that_died_while_the_agent_was_away_is_started_again(house):
     agent, pod = await started(house)
-    agent.kill()
+    await asyncio.to_thread(agent.kill)
     os.kill(house.engines(pod)[0], signal.SIGKILL)
 
     agent.start()
@@ -196,7 +196,7 @@ async def test_an_engine_that_died_while_the_agent_was_away_is_started_again(hou
 
 async def test_a_replica_deleted_while_the_agent_was_away_is_stopped_before_its_devices_are_free(house):
     agent, pod = await started(house)
-    agent.kill()
+    await asyncio.to_thread(agent.kill)
     await house.delete("ModelDeployment", "m")
     await asyncio.sleep(1)
     assert house.scheduler.cancelled == []
@@ -213,12 +213,13 @@ async def test_sigterm_leaves_engines_alone_and_stops_them_when_the_stack_ends(h
     agent, pod = await started(house)
     (engine,) = house.engines(pod)
 
-    assert agent.end() == 0
+    assert await asyncio.to_thread(agent.end) == 0
     assert house.engines(pod) == [engine]
-    agent.start().ready()
+    agent.start()
+    await asyncio.to_thread(agent.ready)
     run = house.data_dir() / "run"
     run.mkdir(exist_ok=True)
     (run / "stopping").touch()
-    assert agent.end() == 0
+    assert await asyncio.to_thread(agent.end) == 0
 
     assert not house.engines(pod)

@@ -3,12 +3,11 @@
 import json
 
 from shared.events import deployment as d
-from tests.integration.deployer.conftest import get, post
-from tests.support.wait import eventually
+from tests.integration.deployer.conftest import eventually, get, post
 
 
 async def test_a_deployment_becomes_a_replica_that_answers(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     house.agent().start()
@@ -32,7 +31,7 @@ async def test_a_deployment_becomes_a_replica_that_answers(house):
 
 
 async def test_deleting_it_stops_the_engine_first_and_frees_its_capacity_after(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     house.agent().start()
@@ -54,7 +53,7 @@ async def test_deleting_it_stops_the_engine_first_and_frees_its_capacity_after(h
 
 
 async def test_a_name_can_be_used_again_as_soon_as_it_is_gone(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -82,7 +81,7 @@ async def test_a_name_can_be_used_again_as_soon_as_it_is_gone(house):
 
 
 async def test_scaling_adds_and_sheds_replicas_and_leaves_the_others_alone(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1", "s2")
     house.scheduler.nodes = ["s1", "s2"]
@@ -102,7 +101,7 @@ async def test_scaling_adds_and_sheds_replicas_and_leaves_the_others_alone(house
 
 
 async def test_why_a_replica_waits_is_shown_and_ends_when_it_is_admitted(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -119,7 +118,7 @@ async def test_why_a_replica_waits_is_shown_and_ends_when_it_is_admitted(house):
 
 
 async def test_what_was_applied_before_its_pool_and_artifact_starts_when_they_come(house, tmp_path):
-    house.controller().start().ready()
+    await house.control()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
     await house.deploy(model={"name": "m", "artifactRef": {"name": "weights"}})
@@ -147,7 +146,7 @@ async def test_what_was_applied_before_its_pool_and_artifact_starts_when_they_co
 
 
 async def test_llamacpp_with_the_wrong_files_is_refused_or_told(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.artifact("two", "a.gguf", "b.gguf")
 
@@ -167,7 +166,7 @@ async def test_llamacpp_with_the_wrong_files_is_refused_or_told(house):
 
 
 async def test_every_engine_is_played_on_simulated_nodes_in_its_dialect(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -186,7 +185,7 @@ async def test_every_engine_is_played_on_simulated_nodes_in_its_dialect(house):
 
 
 async def test_an_edit_replaces_a_replica_once(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1")
     house.scheduler.nodes = ["s1"]
@@ -206,7 +205,7 @@ async def test_an_edit_replaces_a_replica_once(house):
 
 
 async def test_a_plain_pod_runs_to_its_end_and_gives_back_what_it_held(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     house.agent().start()
@@ -241,7 +240,7 @@ async def test_a_plain_pod_runs_to_its_end_and_gives_back_what_it_held(house):
 
 
 async def test_a_preempted_replica_stops_before_its_devices_are_given_back(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.node()
     house.agent().start()
@@ -257,7 +256,7 @@ async def test_a_preempted_replica_stops_before_its_devices_are_given_back(house
 
 
 async def test_a_namespace_that_goes_takes_everything_with_it(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.namespace("tenant")
     await house.simulated("s1")

@@ -10,13 +10,12 @@ from shared.clock import SystemClock
 from shared.events import deployment as d
 from shared.store.client import Store
 from shared.store.documents import Commit, Delete
-from tests.integration.deployer.conftest import get, is_ready, names_are, retried, started
+from tests.integration.deployer.conftest import eventually, get, is_ready, names_are, retried, started
 from tests.support.aof import cut_last_transactions
-from tests.support.wait import eventually
 
 
 async def test_a_lost_nodes_replicas_are_made_elsewhere_and_the_surplus_stops_on_return(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1", "s2")
     house.scheduler.nodes = ["s1"]
@@ -41,7 +40,7 @@ async def test_a_lost_nodes_replicas_are_made_elsewhere_and_the_surplus_stops_on
 
 
 async def test_replacement_waits_for_the_grace_and_a_node_that_returns_in_time_keeps_its_replicas(house):
-    house.controller(GPUBUS_REPLACE_AFTER_SECONDS="3").start().ready()
+    await house.control(GPUBUS_REPLACE_AFTER_SECONDS="3")
     await house.pool()
     await house.simulated("s1", "s2")
     house.scheduler.nodes = ["s1"]
@@ -66,7 +65,7 @@ async def test_replacement_waits_for_the_grace_and_a_node_that_returns_in_time_k
 
 
 async def test_a_removed_nodes_replicas_are_forgotten_and_made_elsewhere(house):
-    house.controller().start().ready()
+    await house.control()
     await house.pool()
     await house.simulated("s1", "s2")
     house.scheduler.nodes = ["s1"]

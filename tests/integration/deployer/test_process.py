@@ -16,7 +16,7 @@ from services.deployer.drivers.pod_folder import PodFolder
 from services.deployer.drivers.process import ProcessRuntime
 from shared.clock import SystemClock
 from shared.errors import FailedPrecondition, InvalidArgument, NotFound
-from tests.support.wait import eventually
+from tests.integration.deployer.conftest import eventually
 
 SLEEP = (sys.executable, "-S", "-E", "-c", "import time; print('up', flush=True); time.sleep(600)")
 

@@ -23,7 +23,7 @@ BLOB = f"sha256-{hashlib.sha256(WEIGHTS).hexdigest()}"
 
 async def begun(house, **settings):
     """A controller, an agent, and a resolved artifact that is wanted on n1 when the test admits it."""
-    house.origin.add("o/n", {"w": WEIGHTS, "empty": b""})
+    house.origin.add("o/n", {"w": WEIGHTS})
     house.controller().start().ready()
     agent = house.agent(**settings).start().ready()
     await house.artifact("m", "o/n")
@@ -46,10 +46,10 @@ async def test_an_agent_killed_while_bytes_come_goes_on_behind_them(house):
     await house.admit("m", "n1")
     partial = house.directory / "n1/models/partial" / BLOB
     await eventually(lambda: partial.exists() and partial.stat().st_size == CUT, timeout=30)
+    await house.copy_is(digest, "Downloading")
 
     agent.kill()
     going.set()
-    assert (await house.copy(digest)).state == "Downloading"
     agent.start()
 
     await ready_once(house, digest)

@@ -203,6 +203,7 @@ async def test_a_finished_workload_stops_its_delivery_and_the_bytes_stay(house):
     await eventually(reached.is_set, timeout=30)
     partial = house.directory / "n1/models/partial" / f"sha256-{hashlib.sha256(WEIGHTS).hexdigest()}"
     await eventually(lambda: partial.stat().st_size == CUT, timeout=30)
+    await house.copy_is(digest, "Downloading")
 
     await house.admit("m", "n1", finished=True)
     await house.bus.wake("n1", 0)

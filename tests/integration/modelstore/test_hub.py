@@ -19,7 +19,7 @@ from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
 from services.modelstore.drivers.hub_folder import HubFolder
-from services.modelstore.drivers.hub_server import keep_hub
+from services.modelstore.drivers.hub_server import bind, keep_hub, serve
 from tests.integration.modelstore.conftest import content
 from tests.support.servers import free_port
 from tests.support.wait import eventually
@@ -61,9 +61,10 @@ async def hub(tmp_path):
     for path, data in FILES.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_bytes(data)
-    folder, port = HubFolder(tmp_path / "hub"), free_port()
+    folder, listener = HubFolder(tmp_path / "hub"), bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
     commit, _ = folder.add(source, "o/n")
-    serving = asyncio.ensure_future(keep_hub(tmp_path / "hub", "127.0.0.1", port))
+    serving = asyncio.ensure_future(serve(folder, listener))
     hub = Hub(f"http://127.0.0.1:{port}", port, folder, source, commit)
 
     async def up():

@@ -233,7 +233,7 @@ async def test_explanation_says_node_by_node_why(house: House):
     what_if = await house.bus.ask(ExplainPlacement(namespace="default", workload=submission("x", 9).spec))
 
     assert (why.state, why.reason, why.queue_position) == ("Waiting", "NoCapacity", 0)
-    assert {row["node"]: row["reason"] for row in why.nodes} == {"n1": "has 1 cards", "n2": "is cordoned"}
+    assert {row["node"]: row["reason"] for row in why.nodes} == {"n1": "has 1 card", "n2": "is cordoned"}
     assert (here.state, here.nodes[0]["node"], here.nodes[0]["chosen"]) == ("Admitted", "n1", True)
     assert (what_if.reason, what_if.message) == (
         "NeverFits",

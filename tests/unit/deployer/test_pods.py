@@ -9,7 +9,7 @@ from services.deployer.domain.observed import READY, STOPPED
 from services.deployer.domain.pods import Report, observe, with_node
 from shared.reports import PodState
 from shared.resources.base import get_condition, is_true
-from tests.support.deployer import NOW, World, a_deployment, a_plain_pod
+from tests.support.deployer import NOW, World, a_deployment, a_plain_pod, deleting
 
 
 def a_replica():
@@ -159,3 +159,30 @@ def test_transition_times_move_with_the_status_only():
 
     assert get_condition(pod.status.conditions, pods.SCHEDULED).last_transition_time == NOW
     assert get_condition(pod.status.conditions, READY).last_transition_time == NOW + timedelta(seconds=3)
+
+
+def test_a_pod_that_must_stop_never_becomes_ready():
+    starting, _ = after(a_replica(), a_state())
+
+    pod, told = after(deleting(starting), a_state(ready=True))
+
+    assert "ReplicaReady" not in told
+    assert get_condition(pod.status.conditions, READY).reason == "Terminating"
+
+
+def test_a_pod_that_must_stop_and_whose_node_comes_back_does_not_become_ready_again():
+    ready, _ = after(a_replica(), a_state(ready=True))
+    pod = deleting(ready)
+    status, _ = with_node(pod, lost=True, now=NOW)
+    pod = pod.model_copy(update={"status": status})
+
+    status, facts = with_node(pod, lost=False, now=NOW)
+
+    assert not is_true(status.conditions, READY)
+    assert facts == ()
+
+
+def test_a_pod_that_must_stop_stays_ready_until_it_has_stopped():
+    ready, _ = after(a_replica(), a_state(ready=True))
+
+    assert observe(deleting(ready), a_state(ready=True), meta(9)) is None
