@@ -41,9 +41,10 @@ def ask_again(room: Room, name: str, replicas: int) -> None:
         assert status in {201, 409}, answer
 
 
-def remove(room: Room, name: str) -> None:
-    room.delete(deployment(name, 0))
-    room.delete(artifact(name))
+def remove(room: Room, *names: str) -> None:
+    for name in names:
+        room.delete(deployment(name, 0))
+        room.delete(artifact(name))
     room.free()
 
 
@@ -73,8 +74,7 @@ def test_the_store_loses_its_last_second_after_a_model_was_deleted(kill_stack: R
     room.cut_store(transactions)
     ask_again(room, other, 2)
     room.settled(other, 2)
-    remove(room, name)
-    remove(room, other)
+    remove(room, name, other)
 
     room.check(mark, lost=True)
 
@@ -94,7 +94,7 @@ def test_an_older_copy_of_the_bus(kill_stack: Room, tmp_path: Path):
     room.scale(name, 2)
     room.settled(name, 2)
     room.settled(other, 1)
-    remove_both(room, name, other)
+    remove(room, name, other)
 
     told = room.check(mark)
     assert len(told.of("workload.admitted")) == 4
@@ -151,9 +151,3 @@ async def forget_ids(room: Room) -> None:
             config.duplicate_window = 0.1
             await manager.update_stream(config)
 
-
-def remove_both(room: Room, *names: str) -> None:
-    for name in names:
-        room.delete(deployment(name, 0))
-        room.delete(artifact(name))
-    room.free()

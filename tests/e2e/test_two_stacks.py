@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nats
-import nats.errors
 import pytest
 
+from shared.bus.client import BusClient
+from shared.errors import Unavailable
 from tests.e2e.conftest import started
 from tests.e2e.story import available, deployment, items, path_of
 from tests.support.stack import Stack, alive, condition
@@ -94,12 +94,15 @@ def strangers_are_refused(stack: Stack, second: Stack) -> None:
     status, answer = second.request("GET", "/api/v1/pods", token=stack.exports()["GPUBUS_TOKEN"])
     assert (status, answer["reason"]) == (401, "Unauthorized")
 
-    async def knock() -> None:
-        seed, url = stack.exports()["NATS_NKEY"], second.exports()["NATS_URL"]
-        with pytest.raises(nats.errors.Error, match="Authorization Violation"):
-            await nats.connect(url, nkeys_seed=seed, allow_reconnect=False, connect_timeout=5)
+    async def opens(key: Stack) -> bool:
+        url, seed = second.exports()["NATS_URL"], key.exports()["NATS_CREDS"]
+        client = await BusClient.connect(url=url, user="admin", seed_file=seed, timeout=5)
+        await client.close()
+        return True
 
-    asyncio.run(knock())
+    assert asyncio.run(opens(second))
+    with pytest.raises(Unavailable):
+        asyncio.run(opens(stack))
 
 
 def test_a_second_up_in_a_running_stacks_data_dir_is_refused_in_one_sentence_and_changes_nothing(stack: Stack):
