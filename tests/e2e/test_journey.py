@@ -104,8 +104,8 @@ def test_each_way_brings_the_same_deployment_to_life_and_takes_it_away(fleet, kn
 
         WAYS[way](fleet, "delete", bodies)
         eventually_sync(lambda: cards_free(fleet), timeout=30)
-        assert fleet.get("modeldeployments", "m", where) is None
-        assert fleet.get("modelartifacts", "weights", where) is None
+        eventually_sync(lambda: fleet.get("modeldeployments", "m", where) is None, timeout=30)
+        eventually_sync(lambda: fleet.get("modelartifacts", "weights", where) is None, timeout=30)
 
 
 @pytest.fixture

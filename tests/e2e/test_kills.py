@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.journeys import PATIENCE, WORKER, Room, Told, artifact, deployment, engines, on_host
+from tests.support.journeys import PATIENCE, WORKER, Room, Told, artifact, deployment, engines, on_host, until
 from tests.support.stack import alive
 from tests.support.wait import eventually_sync
 
 pytestmark = pytest.mark.timeout(150)
 
-KV_POOLS = f"{WORKER}/kvcachepools"
+KV_BACKENDS = f"{WORKER}/kvcachebackends"
 
 
 @pytest.fixture(scope="module")
@@ -193,14 +193,14 @@ OBJECTS = [
 
 @pytest.mark.parametrize(("process", "point"), OBJECTS, ids=ids(OBJECTS))
 def test_killed_while_an_object_is_written(kill_stack: Room, process: str, point: str):
-    """The owner dies before it answers: the client learns nothing, asks again, and the object is there once."""
+    """The owner dies around its commit (the gateway: before it answers, so the client asks again): it is there once."""
     room, name = kill_stack, kill_stack.name()
     mark = room.mark()
     if process == "gateway":
         body, plural = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}, "/api/v1/namespaces/default/configmaps"
     else:
-        spec = {"allowedScope": {"modelNames": ["m"]}}
-        body, plural = {"apiVersion": "worker.gpustack.ai/v1", "kind": "KVCachePool", "spec": spec}, KV_POOLS
+        spec = {"connection": {"managed": {"leader": {}, "members": [{"capacityPerMember": "8Gi"}]}}}
+        body, plural = {"apiVersion": "worker.gpustack.ai/v1", "kind": "KVCacheBackend", "spec": spec}, KV_BACKENDS
     body["metadata"] = {"name": name}
 
     with room.killed(process, point):
@@ -210,6 +210,8 @@ def test_killed_while_an_object_is_written(kill_stack: Room, process: str, point
     assert [one["metadata"]["uid"] for one in room.items(plural) if one["metadata"]["name"] == name] == [
         answer["metadata"]["uid"]
     ]
+    if process == "kvcache":
+        until(lambda: room.ready_reason(f"{plural}/{name}", "NotServedYet"))
     assert room.user("DELETE", f"{plural}/{name}")[0] == 200
     told = room.check(mark)
     assert len(told.of(f"object-{process}.applied", name=name)) == 1

@@ -385,6 +385,11 @@ class Room:
             }, node
             assert all(c["allocated"] == CREDITS * len(c["holders"]) for c in shown.values()), shown
 
+    def ready_reason(self, path: str, reason: str) -> None:
+        """Assert why an object is not ready."""
+        told = condition(self.user("GET", path)[1], "Ready")
+        assert (told.get("status"), told.get("reason")) == ("False", reason), told
+
     def remaining(self, cards: int) -> None:
         """Wait until the pool has so many cards to give."""
 
@@ -426,15 +431,18 @@ class Room:
         state = asyncio.run(self._sequences())
         return Mark(int(last[0][0].split(b"-")[0]), state, state[subjects.STREAM_DEAD_LETTERS])
 
-    def check(self, mark: Mark, *, lost: bool = False) -> Told:
+    def check(self, mark: Mark, *, lost: bool = False, whole: bool = False) -> Told:
         """What happened since a mark, with everything that must hold of it whatever was killed.
 
         Args:
             mark: From where.
             lost: The last second of the store was lost: facts that were told of it may stand beside those of what was
                 done again.
+            whole: Look for repeats in all that the streams have, not only since the mark.
         """
         told = self.told(mark)
+        if whole:
+            told.ids = self.told(mark, whole=True).ids
         entries = self._log(mark.revision)
         _no_card_twice(entries)
         self._no_engine_left(entries)
