@@ -197,7 +197,10 @@ def test_killed_while_an_object_is_written(kill_stack: Room, process: str, point
     room, name = kill_stack, kill_stack.name()
     mark = room.mark()
     if process == "gateway":
-        body, plural = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}, "/api/v1/namespaces/default/configmaps"
+        body, plural = (
+            {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}},
+            "/api/v1/namespaces/default/configmaps",
+        )
     else:
         spec = {"connection": {"managed": {"leader": {}, "members": [{"capacityPerMember": "8Gi"}]}}}
         body, plural = {"apiVersion": "worker.gpustack.ai/v1", "kind": "KVCacheBackend", "spec": spec}, KV_BACKENDS

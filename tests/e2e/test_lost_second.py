@@ -151,4 +151,3 @@ async def forget_ids(room: Room) -> None:
             config = (await manager.stream_info(subjects.owner_stream(service))).config
             config.duplicate_window = 0.1
             await manager.update_stream(config)
-

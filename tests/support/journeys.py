@@ -271,9 +271,7 @@ class Room:
 
     # The user
 
-    def user(
-        self, method: str, path: str, body: Any = None, key: str = "", patience: float = 30.0
-    ) -> tuple[int, Any]:
+    def user(self, method: str, path: str, body: Any = None, key: str = "", patience: float = 30.0) -> tuple[int, Any]:
         """Ask as a patient client does: again while nobody answers, with the same idempotency key.
 
         `patience` is for one answer, in seconds.
@@ -370,7 +368,7 @@ class Room:
             cards = _cards(pod)
             assert sorted(given.get("devices") or ()) == cards, name
             on_node = used.setdefault(given["nodeName"], Counter())
-            on_node.update({card: CREDITS for card in cards})
+            on_node.update(dict.fromkeys(cards, CREDITS))
             on_node.update({"cpu": given["cpuMilli"], "memory": given["memoryBytes"]})
             for card in cards:
                 holders.setdefault(card, []).append(f"default/{name}")
@@ -404,7 +402,13 @@ class Room:
         with self.redis() as client:
             raw = client.hgetall(f"{{gpubus}}:ledger:{node}")
         fields = {name.decode(): value for name, value in raw.items()}
-        return Counter({name: int(value) for name, value in fields.items() if name not in _FIELDS and ":" not in name and int(value)})
+        return Counter(
+            {
+                name: int(value)
+                for name, value in fields.items()
+                if name not in _FIELDS and ":" not in name and int(value)
+            }
+        )
 
     def free(self, timeout: float = PATIENCE) -> None:
         """Wait until nothing is deployed, held or running."""
@@ -585,9 +589,9 @@ def engines(uid: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                if b"shim.py" not in (entry / "cmdline").read_bytes() and alive(int(entry.name)):
-                    found.append(int(entry.name))
+            mine = entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0")
+            if mine and b"shim.py" not in (entry / "cmdline").read_bytes() and alive(int(entry.name)):
+                found.append(int(entry.name))
         except OSError:
             continue
     return found
