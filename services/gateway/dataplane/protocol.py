@@ -6,6 +6,7 @@ Must not know what is served. Read next: worker.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -18,6 +19,7 @@ _SENTENCE = "this is not a valid HTTP/1.1 request"
 _STATUS = b"HTTP/1.1 "
 _LONGEST_HEAD = 64 * 1024
 """The parser itself has no limit."""
+_LINGER_SECONDS = 2.0
 _PHRASES = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 _OFFER = frozenset({b"upgrade", b"http2-settings", b"connection"})
 
@@ -25,10 +27,16 @@ _OFFER = frozenset({b"upgrade", b"http2-settings", b"connection"})
 class Joining(asyncio.Transport):
     """A transport that sends the head of an answer together with the first bytes of its body: one system call less."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, still_sends: Callable[[], bool]
+    ) -> None:
         super().__init__()
+        self.lingers = False
+        """The answer is sent and the end said; what the client still sends is dropped."""
         self._transport = transport
+        self._loop = loop
         self._soon = loop.call_soon
+        self._still_sends = still_sends
         self._held = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -47,13 +55,19 @@ class Joining(asyncio.Transport):
             self._transport.write(held)
 
     def close(self) -> None:
-        """After everything that was written."""
+        """After everything that was written. A client in the midst of its body would take a reset for the answer."""
         self._flush()
-        self._transport.close()
+        if self.lingers or not self._still_sends() or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self.lingers = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        self._loop.call_later(_LINGER_SECONDS, self._transport.close)
 
     def is_closing(self) -> bool:
         """Whether it ends."""
-        return self._transport.is_closing()
+        return self.lingers or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Addresses and the like."""
@@ -76,10 +90,12 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Connected."""
-        super().connection_made(Joining(transport, self.loop))
+        super().connection_made(Joining(transport, self.loop, self._in_body))
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests."""
+        if self.transport.lingers:  # type: ignore[attr-defined]
+            return
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -93,6 +109,10 @@ class Protocol(HttpToolsProtocol):
                 self.send_400_response(_SENTENCE)
             else:
                 self._decline(data[offer.args[0] :])
+
+    def _in_body(self) -> bool:
+        """Whether a request has begun whose last byte is not there."""
+        return self.cycle is not None and self.cycle.more_body and not self.cycle.disconnected
 
     def _decline(self, rest: bytes) -> None:
         """Take the request as if nothing had been offered: the parser gives up its body (curl --http2, Java) else."""
