@@ -101,7 +101,8 @@ class DurablePull:
 
     async def _next(self, patience: float) -> Msg | None:
         try:
-            return await asyncio.wait_for(self._arrived.get(), patience)
+            async with asyncio.timeout(patience):  # wait_for may swallow a cancellation below Python 3.12
+                return await self._arrived.get()
         except TimeoutError:
             return None
 

@@ -192,5 +192,5 @@ def raise_answered(headers: Mapping[str, str] | None, data: bytes) -> None:
 def _malformed(cls: type[BaseModel], error: ValidationError) -> Malformed:
     found = error.errors(include_input=False, include_url=False, include_context=False)[:_MAX_CAUSES]
     causes = tuple(FieldCause(".".join(str(part) for part in item["loc"]), item["msg"]) for item in found)
-    first = f"{causes[0].field}: {causes[0].message}" if causes else "unknown"
-    return Malformed(f"not a {cls.__name__}: {first}", causes)
+    first = ": ".join(filter(None, (causes[0].field, causes[0].message))) if causes else "unknown"
+    return Malformed(f"{cls.__name__} expected: {first}", causes)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TTL_SECONDS = 2.0
 RENEW_SECONDS = 0.5
+_CANCEL_AGAIN_SECONDS = 1.0
 _RETAKE_SECONDS = 0.8
 """A holder that missed a renewal by this much and comes back under its own name has been restarted."""
 _MICRO = 1_000_000
@@ -110,14 +111,21 @@ async def _while_held(lease: Lease, body: Callable[[Lease], Awaitable[None]], cl
         await asyncio.wait({work, renewals}, return_when=asyncio.FIRST_COMPLETED)
         ended = work.done()
     finally:  # no TaskGroup: told to end in the moment in which the lease is lost, it would raise the loss alone
-        work.cancel()
-        renewals.cancel()
-        results = await asyncio.gather(work, renewals, return_exceptions=True)
-    errors = [result for result in results if isinstance(result, Exception)]
+        await _ended(work, renewals)
+    errors = [error for task in (work, renewals) if not task.cancelled() and (error := task.exception())]
     for error in errors:
         if not isinstance(error, LeaseLost):
             raise error
     return ended and not errors
+
+
+async def _ended(*tasks: asyncio.Future[None]) -> None:
+    """Cancel until they end: below Python 3.12 `wait_for` in the clients' code may swallow one cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_SECONDS)
 
 
 async def _bare(body: Callable[[Lease], Awaitable[None]], lease: Lease) -> None:

@@ -430,6 +430,7 @@ class Room:
     def mark(self) -> Mark:
         """Now; nothing may be deployed."""
         self.free()
+        self.published()
         with self.redis() as client:
             last = client.xrevrange("{gpubus}:log", count=1)
         state = asyncio.run(self._sequences())
@@ -444,6 +445,7 @@ class Room:
                 done again.
             whole: Look for repeats in all that the streams have, not only since the mark.
         """
+        self.published()
         told = self.told(mark)
         if whole:
             told.ids = self.told(mark, whole=True).ids
@@ -455,6 +457,17 @@ class Room:
         if not lost:
             _once(told)
         return told
+
+    def published(self) -> None:
+        """Wait until every fact and command that was committed is acknowledged by the bus."""
+
+        def check() -> None:
+            with self.redis() as client:
+                for service in subjects.SERVICES:
+                    entries, acked = client.hmget(f"{{gpubus}}:outbox-account:{service}", "entries", "acked_entries")
+                    assert int(entries or 0) == int(acked or 0), f"{service} has not published {entries} > {acked}"
+
+        until(check)
 
     def told(self, mark: Mark, *, whole: bool = False) -> Told:
         """The facts since a mark, or (whole) all that the streams have."""

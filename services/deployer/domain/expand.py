@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 _REFERENCE = re.compile(r"\$(\$|\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\))")
+_MENTION = re.compile(rf"{_REFERENCE.pattern}|\$\{{?(?P<shell>[A-Za-z_][A-Za-z0-9_]*)")
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -24,8 +25,8 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def mentions(texts: Iterable[str], name: str) -> bool:
-    """Whether some text refers to a variable."""
-    return any(match["name"] == name for text in texts for match in _REFERENCE.finditer(text))
+    """Whether some text refers to a variable: as `$(NAME)`, or as a shell does, `$NAME` and `${NAME}`."""
+    return any((match["name"] or match["shell"]) == name for text in texts for match in _MENTION.finditer(text))
 
 
 def environment(own: Mapping[str, str], given: Iterable[tuple[str, str]]) -> dict[str, str]:

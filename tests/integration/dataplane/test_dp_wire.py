@@ -444,3 +444,18 @@ async def test_late_bytes_of_one_answer_do_not_start_the_next(plane):
             await asyncio.sleep(0.1)
 
     assert [reply.raw for reply in replies] == [ANSWER] * 3
+
+
+async def test_a_client_in_the_midst_of_a_too_large_body_still_reads_why(plane):
+    """With `Connection: close` a reset for what was not read would overtake the answer."""
+    async with plane.wire() as wire:
+        wire.send(
+            f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{KEY}content-length: 99999999\r\n\r\n".encode()
+        )
+        for _ in range(20):
+            wire.send(b"x" * 65536)
+            await asyncio.sleep(0.01)
+        got = await wire.reply()
+
+    assert got.status == 413
+    assert "the body has more than" in got.error["message"]

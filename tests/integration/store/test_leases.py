@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,20 @@ async def test_run_leased_ends_when_told_to_although_the_lease_is_lost_in_that_m
     await asyncio.wait({task}, timeout=20)
 
     assert task.cancelled()
+
+
+async def test_a_body_whose_client_swallowed_one_cancellation_is_ended_all_the_same(store: Store) -> None:
+    started = asyncio.Event()
+
+    async def deaf_once(_: Lease) -> None:
+        started.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        await asyncio.sleep(3600)
+
+    running = asyncio.ensure_future(run_leased(store, "deaf", deaf_once, SystemClock()))
+    await started.wait()
+    running.cancel()
+
+    await asyncio.wait({running}, timeout=10)
+    assert running.cancelled()
