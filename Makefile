@@ -35,10 +35,10 @@ arch: install ## sizes, names, imports of the tree
 	$(BIN)/python -m pytest tests/arch -q
 
 integration: install ## the plumbing against real servers
-	$(BIN)/python -m pytest tests/integration -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/integration -q -n 3 --dist loadfile
 
 e2e: install ## whole stacks, one story a file
-	$(BIN)/python -m pytest tests/e2e -q
+	$(BIN)/python -m pytest tests/e2e -q -n 2 --dist loadfile
 
 bench: install ## measure; prints, and writes bench/results.json
 	@$(BIN)/python -m bench
