@@ -5,6 +5,7 @@ Nothing here is importable by tests; shared code lives in tests/support. Read ne
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from pytest_socket import disable_socket
 from tests.support.servers import NatsServer, RedisServer
 
 _HERE = Path(__file__).parent
+# A shell that starts us in the background has us ignore Ctrl-C, and our children would too: tests send it to them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _level(item: pytest.Item) -> str:

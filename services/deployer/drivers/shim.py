@@ -30,8 +30,8 @@ TICK_SECONDS = 5
 COMMAND_NOT_FOUND = 127
 COMMAND_NOT_EXECUTABLE = 126
 _CAUGHT = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-"""Python ignores the first two, and an ignored signal stays ignored through exec."""
+_DEFAULTED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+"""Python ignores some, a shell others for what it starts in the background, and ignored stays ignored through exec."""
 _COPY_BYTES = 1 << 20
 
 

@@ -170,8 +170,9 @@ def test_the_engine_has_its_own_session_default_signals_and_no_input(folder):
     first, second, ignored = folder.log().splitlines()
     assert first == "True True"
     assert second == "[] True"
-    python_ignores = (1 << (signal.SIGPIPE - 1)) | (1 << (signal.SIGXFSZ - 1))
-    assert int(ignored, 16) & ~python_ignores == 0
+    # The two are ignored by the Python that looks; those below the real-time signals belong to the C library.
+    others = {signal.SIGPIPE, signal.SIGXFSZ, *range(32, signal.SIGRTMIN)}
+    assert not {n for n in range(1, 65) if int(ignored, 16) >> (n - 1) & 1} - others
 
 
 def test_the_lock_outlives_the_shim_with_the_engine(folder):
