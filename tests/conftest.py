@@ -5,6 +5,7 @@ Nothing here is importable by tests; shared code lives in tests/support. Read ne
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,33 @@ from pytest_socket import disable_socket
 
 from tests.support.servers import NatsServer, RedisServer
 
+MAY_SKIP = "GPUBUS_TESTS_MAY_SKIP"
 _HERE = Path(__file__).parent
 # A shell that starts us in the background has us ignore Ctrl-C, and our children would too: tests send it to them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_skipped: dict[str, str] = {}
+"""Test to reason. None is expected: a skip would hide that a part was not tested."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember skips; with several workers, all reports come through the first process."""
+    if report.skipped:
+        _skipped[report.nodeid] = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A session with a skipped test has failed, unless MAY_SKIP says how many may be."""
+    if len(_skipped) > int(os.environ.get(MAY_SKIP, "0")) and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped and why."""
+    for test, reason in _skipped.items():
+        terminalreporter.write_line(f"SKIPPED {test}: {reason} (fails the run; {MAY_SKIP}=N lets N tests be skipped)")
 
 
 def _level(item: pytest.Item) -> str:
