@@ -356,7 +356,10 @@ class House:
         spec = json.loads(json.dumps(found.body["spec"]))
         spec["roles"][0] |= role
         answer = await self.write(
-            "replace", "ModelDeployment", name, {"spec": spec, "metadata": found.body["metadata"]}
+            "replace",
+            "ModelDeployment",
+            name,
+            {"spec": spec, "metadata": {**found.body["metadata"], "resourceVersion": ""}},  # whatever its status became
         )
         assert answer.error is None, answer.error
         return answer

@@ -24,7 +24,7 @@ async def test_pool_on_hold_admits_nobody_and_evicts_nobody(house: House):
     await house.submit("a", cards=1)
     await house.admitted("a")
     stored = (await house.store.get("InstanceType", "", A10G_POOL)).json()
-    held = {"spec": {**stored["spec"], "inactive": True}, "metadata": stored["metadata"]}
+    held = {"spec": {**stored["spec"], "inactive": True}, "metadata": {**stored["metadata"], "resourceVersion": ""}}
     assert (await house.write("replace", "InstanceType", A10G_POOL, held)).error is None
 
     await house.submit("b", cards=1)
