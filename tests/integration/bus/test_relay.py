@@ -130,6 +130,7 @@ async def test_commands_go_to_their_service(server: NatsServer, store: Store, re
 
     await eventually(lambda: len(seen) == 20)
     assert seen == [f"c{n}" for n in range(20)]
+    await eventually(lambda: drained(store))
     assert await published(server) == names(20)
 
 

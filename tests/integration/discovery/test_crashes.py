@@ -63,7 +63,11 @@ async def test_an_agent_killed_before_its_report_reports_at_its_next_start(house
     agent.start().ready()
 
     await eventually(lambda: house.is_ready("here"))
-    assert await stored_facts(house) == {"node.joined": 1}
+
+    async def told() -> bool:
+        return await stored_facts(house) == {"node.joined": 1}
+
+    await eventually(told)
 
 
 async def test_three_copies_share_the_work_and_double_none_of_it(house):

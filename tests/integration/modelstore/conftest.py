@@ -35,6 +35,7 @@ from shared.store.documents import ANY, Commit, Delete, Put
 from tests.integration.modelstore.origin import Origin
 from tests.support.bus import kept
 from tests.support.children import Child
+from tests.support.outbox import published
 from tests.support.servers import NatsServer, RedisServer, free_port
 from tests.support.wait import eventually
 
@@ -224,6 +225,7 @@ class House:
 
     async def facts(self) -> Counter[tuple[str, str, str]]:
         """How often each fact of artifacts is in the stream: (fact, artifact, node)."""
+        await published(self.stores["modelstore"])
         counted: Counter[tuple[str, str, str]] = Counter()
         for message in await kept(self.nats, "FACTS_MODELSTORE"):
             parts = message.subject.split(".")

@@ -40,6 +40,7 @@ from shared.store import keys
 from shared.store.client import Store
 from shared.store.documents import ANY, Commit, Delete, Document, Put
 from tests.support.children import Child
+from tests.support.outbox import published
 from tests.support.servers import NatsServer, RedisServer
 from tests.support.wait import eventually
 
@@ -212,6 +213,7 @@ class House:
 
     async def stored_facts(self, cls: type[Fact]) -> list[str]:
         """Keys of every fact of a class in the stream, repeats included."""
+        await published(self.store)
         info = await self.bus.connection.jetstream().stream_info("FACTS_SCHEDULER", subjects_filter=">")
         prefix = f"gpubus.evt.{cls.AGGREGATE}.{cls.FACT}.v1."
         found = []
