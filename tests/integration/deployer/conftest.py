@@ -57,6 +57,7 @@ from shared.store.client import Store
 from shared.store.documents import ANY, Commit, Delete, Document, Put
 from tests.support import wait
 from tests.support.children import Child
+from tests.support.outbox import published
 from tests.support.servers import NatsServer, RedisServer
 
 CPU_POOL = "gpustack--generic-linux-amd64"
@@ -410,6 +411,11 @@ class House:
             return await self.store.get(kind, namespace, name) is None
 
         await eventually(check, timeout=timeout)
+
+    async def all_heard(self) -> None:
+        """Return when every fact that the deployer committed has been heard here."""
+        await published(self.stores["deployer"])
+        await self.bus.connection.flush()
 
     def heard(self, cls: type[Fact], **about: Any) -> list[Any]:
         return [f for f in self.facts if isinstance(f, cls) and all(getattr(f, k) == v for k, v in about.items())]

@@ -93,6 +93,7 @@ async def test_three_copies_do_everything_once(house):
 
     assert len(house.scheduler.submitted) == len(set(house.scheduler.submitted)) == 18
     await eventually(lambda: len(house.heard(d.ReplicaReady)) == 18)
+    await house.all_heard()
     assert len(house.heard(d.DeploymentAvailable)) == 6
     await asyncio.gather(*(house.delete("ModelDeployment", f"m{i}") for i in range(6)))
     for i in range(6):
@@ -100,6 +101,7 @@ async def test_three_copies_do_everything_once(house):
     assert await house.pods() == {}
     assert await house.workloads() == {}
     await eventually(lambda: len(house.heard(d.DeploymentRemoved)) == 6)
+    await house.all_heard()
     assert len(house.heard(d.ReplicaStopped)) == 18
 
 

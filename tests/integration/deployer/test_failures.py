@@ -69,6 +69,7 @@ async def test_an_engine_that_dies_is_started_again_in_its_place(house):
 
     again = await eventually(back)
     assert again.uid == pod.uid
+    await house.all_heard()
     assert house.heard(d.ReplicaFailed)[0].exit_code == 137
     assert len(house.engines(pod)) == 1
     assert (await get(again, "/health"))[0] == 200

@@ -31,11 +31,13 @@ async def test_a_lost_nodes_replicas_are_made_elsewhere_and_the_surplus_stops_on
     pods = await house.pods()
     assert pods["m-server-r0-1"].spec.node_name == "s2"
     assert "m-server-r0" in pods, "its cards are held until its node says that it is stopped"
+    await house.all_heard()
     assert house.heard(d.ReplicaUnready, name="m-server-r0")[0].reason == "NodeLost"
 
     await house.find("s1")
     house.hear("s1")
     await eventually(lambda: names_are(house, ["m-server-r0-1"]))
+    await house.all_heard()
     assert [fact.name for fact in house.heard(d.ReplicaStopped)] == ["m-server-r0"]
 
 
@@ -152,6 +154,7 @@ async def test_a_store_that_lost_its_last_writes_ends_with_exactly_one_engine(ho
 
     await eventually(one, timeout=30)
     assert len(await house.workloads()) == 1
+    await house.all_heard()
     assert pod.name in {fact.name for fact in house.heard(d.ReplicaReady)}
 
 

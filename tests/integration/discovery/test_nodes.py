@@ -42,7 +42,7 @@ async def test_this_host_joins_without_cards_and_without_noise(house):
     assert int(node.status.capacity["cpu"].removesuffix("m")) > 0
     assert node.status.node_info.boot_id
     assert await devices(house, "here") is None
-    assert house.count("NodeJoined", "here") == 1
+    await eventually(lambda: house.count("NodeJoined", "here") == 1)
     assert agent.logged("measurement_failed") == []
 
 
@@ -102,7 +102,7 @@ async def test_a_supervised_restart_of_an_agent_is_accepted_at_once(house):
     assert claims == ["First", "Restarted", "Restarted", "Restarted"]
     await eventually(lambda: house.is_ready("here"))
     assert house.count("NodeLost") == house.count("NodeReturned") == 0
-    assert house.count("NodeJoined") == 1
+    await eventually(lambda: house.count("NodeJoined") == 1)
 
 
 async def test_a_second_agent_of_one_name_waits_until_the_first_is_silent(house):
