@@ -1,7 +1,7 @@
 """A whole stack, timed from outside as its users see it.
 
 * `cold_up_s`: `gpubus up --detach` in a fresh data dir, until it returns ready.
-* `device_report_ms`: an agent reports another card count, until `GET devices` shows it (asked in a tight loop).
+* `device_report_ms`: an agent reports another card count, until `GET devices` shows it (asked every 2 ms).
 * `replica_ready_ms`: POST of a ModelDeployment, until its watch says Available; simulated runtime, engine start 0.
 * `idle`: what a stack without work weighs (sum of PSS) and uses (cores, over 20 s).
 
@@ -38,6 +38,10 @@ NODE = "bench-node"
 CARDS = SimulatedCards(manufacturer="nvidia", product="NVIDIA A10G", memory_mib=23028, cores=80)
 HARDWARE = SimulatedHardware(name=NODE, cpu_milli=32000, memory_bytes=128 << 30)
 IDLE_SECONDS = 20
+_REPORT_PAUSE_SECONDS = 0.25
+"""The scheduler has reshaped its pools after the last report when the next one comes."""
+_ASK_AGAIN_SECONDS = 0.002
+"""Asking without a pause takes the cores from those who are asked."""
 
 
 class Rest:
@@ -101,7 +105,7 @@ async def device_reports(stack: Stack, directory: Path, count: int) -> dict[str,
         await agent.look()
         await _visible(rest, 1 + number % 4)
         samples.append((time.monotonic_ns() - before) / 1e6)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(_REPORT_PAUSE_SECONDS)
     for loop in loops:
         loop.cancel()
     await asyncio.gather(*loops, return_exceptions=True)
@@ -118,6 +122,7 @@ async def _visible(rest: Rest, cards: int) -> None:
         groups = body["status"].get("groups", ()) if body["kind"] == "Devices" else ()
         if sum(len(group["accelerators"]) for group in groups) == cards:
             return
+        await asyncio.sleep(_ASK_AGAIN_SECONDS)
     raise TimeoutError(f"{path} never showed {cards} cards")
 
 
