@@ -62,18 +62,26 @@ def test_model_elsewhere_is_not_a_second_one(raw):
     assert decode(raw)["model"] == "tiny"
 
 
-def test_deep_nesting_with_two_models_is_refused_in_words():
+def said(make):
+    """What comes of it, or the words of the refusal."""
+    try:
+        return make()
+    except BadRequest as refusal:
+        return refusal.message
+
+
+def test_deep_nesting_with_two_models_is_taken_or_refused_in_words():
+    """How deep json reads depends on the version of Python."""
     deep = b'{"model":"tiny","x":' + b"[" * 1010 + b'{"model":1}' + b"]" * 1010 + b"}"
 
-    with pytest.raises(BadRequest, match="nested too deeply"):
-        decode(deep)
+    assert said(lambda: decode(deep)["model"]) in {"tiny", "the body is nested too deeply"}
 
 
-def test_deep_nesting_in_a_body_that_is_changed_is_refused_in_words():
+def test_deep_nesting_in_a_body_that_is_changed_is_taken_or_refused_in_words():
     deep = b'{"model":"tiny","x":' + b"[" * 1010 + b"]" * 1010 + b"}"
 
-    with pytest.raises(BadRequest, match="nested too deeply"):
-        rewritten(deep, "other", ask_usage=True)
+    told = said(lambda: rewritten(deep, "other", ask_usage=True))
+    assert told == "the body is nested too deeply" or deep[20:-1] in told
 
 
 @pytest.mark.parametrize("wrong", [{}, {"model": ""}, {"model": None}, {"model": 5}, {"model": ["tiny"]}])
