@@ -39,10 +39,10 @@ arch: install ## sizes, names, imports of the tree
 	$(BIN)/python -m pytest tests/arch -q
 
 integration: install ## the plumbing against real servers
-	$(BIN)/python -m pytest tests/integration -q -n 3 --dist loadfile
+	$(BIN)/python -m tests.support.run tests/integration 3
 
 e2e: install ## whole stacks, one story a file
-	$(BIN)/python -m pytest tests/e2e -q -n 2 --dist loadfile
+	$(BIN)/python -m tests.support.run tests/e2e 2
 
 bench: install ## measure; prints, and writes bench/results.json
 	@$(BIN)/python -m bench

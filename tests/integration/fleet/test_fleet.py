@@ -109,7 +109,7 @@ async def test_a_wrong_file_changes_nothing_and_does_not_start(house, fleet):
     fleet.reread()
     await eventually(lambda: fleet.child.logged("fleet_file_refused"))
     assert fleet.child.running
-    assert await house.all_ready(["n-0", "n-1"])
+    await eventually(lambda: house.all_ready(["n-0", "n-1"]))
 
     fleet.child.kill()
     assert fleet.child.start().ended() == 1
